@@ -1,0 +1,1 @@
+"""What the machine is, each fact with the source that spoke."""

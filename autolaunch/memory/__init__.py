@@ -1,0 +1,1 @@
+"""What a model takes of a GPU: weights, cache of keys and values, and what SGLang keeps free."""

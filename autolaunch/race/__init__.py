@@ -1,0 +1,1 @@
+"""Candidates in real engines: started in isolation, gated, timed, ended."""

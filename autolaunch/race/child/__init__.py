@@ -1,0 +1,1 @@
+"""Programs that run outside the launcher, by path, with nothing of autolaunch importable."""

@@ -1,0 +1,265 @@
+"""One trial engine, from the outside: started under its guard, waited for, asked, ended.
+
+Requests go one at a time over a socket (`race.control`) to the engine host (`race/child/engine_host.py`).
+There are no threads; while something is waited for, `on_tick` is called about five times a second and may
+raise to leave.  Of several engines that start at once, each is asked with `poll_ready`, which never waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from autolaunch.candidates.candidate import Stage
+from autolaunch.command import Command
+from autolaunch.race import failures
+from autolaunch.race.control import Control
+from autolaunch.race.guarded import Ending, Guarded, name_scratch
+from autolaunch.race.outcomes import EngineFailed, EngineReady, Failure
+from autolaunch.race.overlay import trial_environment
+from autolaunch.redact import without_credentials
+from autolaunch.request.entry import LAUNCH_SERVER
+from autolaunch.units import format_duration
+
+TICK_S = 0.2
+"""Between two calls of `on_tick`, at the least."""
+LAST_WORDS_S = 3.0
+"""What an engine that reported an error, or hung up, is given to end by itself."""
+ENGINE_HOST = Path(__file__).with_name("child") / "engine_host.py"
+
+Tick = Callable[[], None]
+"""Called while something is waited for; may raise to leave."""
+Wanted = Callable[[Mapping[str, Any]], bool]
+"""Whether a message is the one that is waited for."""
+
+
+class Engine:
+    """A context manager round one engine; leaving it leaves no process, socket or temporary file."""
+
+    def __init__(
+        self,
+        command: Command,
+        overlay: tuple[str, ...],
+        *,
+        log: Path,
+        environ: Mapping[str, str],
+        cwd: Path,
+        census_fd: int | None = None,
+        on_tick: Tick | None = None,
+        company: bool = False,
+        sglang: str | None = None,
+    ) -> None:
+        """An engine for `command`, as it would be exec'ed, plus `overlay`; nothing is started yet.
+
+        `environ` is what the command would inherit; the variables of the command are added here, and keys
+        for HTTP are kept from it.  The output of the engine and of its guard is appended to `log`.
+        `company` says that others share its GPUs; `sglang` is the version, which decides where compiled
+        kernels are kept.
+        """
+        self._python, self._tokens = split_command(command)
+        self._environ = command.environment(environ)
+        self._cwd = cwd
+        self._census_fd = census_fd
+        self._on_tick = on_tick or (lambda: None)
+        self._company = company
+        self._sglang = sglang
+        self.overlay = overlay
+        self.log = log
+        self.stage: Stage = "start"
+        self.facts: Mapping[str, Any] = {}
+        """What the engine says beside its server info: `vocab_size`, `context_len`, `has_tokenizer`."""
+        self.ending: Ending | None = None
+        """How it ended, once it has been closed."""
+        self._guarded: Guarded | None = None
+        self._control: Control | None = None
+        self._started_s = 0.0
+        self._ticked_s = 0.0
+        self._requests = 0
+        self._failure: Failure | None = None
+        self._deadline_s = math.inf
+
+    def start(self) -> None:
+        """Start the guard, which starts the engine; returns at once.
+
+        OSError when not even that is possible: no memory, no process, no folder for the log.
+        """
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as undo:
+            scratch = name_scratch(self._environ)  # made by the guard, so that no kill can come between
+            undo.callback(shutil.rmtree, scratch, ignore_errors=True)
+            control = self._control = Control()
+            undo.callback(control.close)
+            self._started_s = time.monotonic()
+            self._guarded = Guarded(
+                [self._python, str(ENGINE_HOST), "--control", str(control.host_fd)],
+                log=self.log,
+                environ=trial_environment(self._environ, scratch, company=self._company, sglang=self._sglang),
+                cwd=self._cwd,
+                scratch=scratch,
+                pass_fds=(control.host_fd,),
+                census_fd=self._census_fd,
+            )
+            undo.pop_all()
+        control.listen(self._guarded.status_fd)
+        control.send({"argv": list(without_credentials(self._tokens)), "overlay": list(self.overlay)})
+        self._exchange(0)
+
+    def wait_ready(self, limit_s: float) -> EngineReady:
+        """Wait until the engine answers; EngineFailed says at which stage it ended instead."""
+        return self._ready(self._await(limit_s, _is_ready, "was not ready"))
+
+    def poll_ready(self) -> EngineReady | None:
+        """Whether the engine answers by now, without waiting; EngineFailed where it has ended instead."""
+        if self._failure is not None:
+            raise EngineFailed(self._failure)
+        self._exchange(0)
+        message = self._look(_is_ready)
+        return None if message is None else self._ready(message)
+
+    def gives_up(self, limit_s: float) -> EngineFailed:
+        """The failure of an engine that was not ready within `limit_s`, for whoever polled it."""
+        return self._failed(hung=f"was not ready within {format_duration(limit_s)}")
+
+    def _ready(self, message: Mapping[str, Any]) -> EngineReady:
+        """What the event `ready` says; its own time stamp counts, for nobody may have listened."""
+        self.stage = "serve"
+        self.facts = message["engine"]
+        ready_s = message.get("ready_s") or time.monotonic()
+        return EngineReady(startup_s=ready_s - self._started_s, resolved=message["resolved"])
+
+    def ask(self, op: str, limit_s: float, *, at: Stage = "serve", **args: Any) -> Any:
+        """Have the engine do `op` and return its answer; EngineFailed when it does not within `limit_s`.
+
+        `at` is the stage of such a failure.  An engine that failed once is not asked again: the same failure
+        is raised.
+        """
+        if self._failure is not None:
+            raise EngineFailed(self._failure)
+        self.stage = at
+        limit_s = min(limit_s, max(0.0, self._deadline_s - time.monotonic()))
+        self._requests += 1
+        number = self._requests
+        if self._control is not None:
+            self._control.send({"id": number, "op": op, "args": args})
+        answer = self._await(limit_s, lambda message: message.get("id") == number, f"did not finish `{op}`")
+        if "error" in answer:
+            raise self._failed(event=answer["error"])
+        return answer["value"]
+
+    @contextlib.contextmanager
+    def within(self, limit_s: float) -> Iterator[None]:
+        """All that is asked while this lasts may take `limit_s` together; then the engine has failed."""
+        self._deadline_s = time.monotonic() + limit_s
+        try:
+            yield
+        finally:
+            self._deadline_s = math.inf
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of all that belongs to it; none before it is started and after it was closed."""
+        return self._guarded.pids if self._guarded is not None else ()
+
+    def let_go(self) -> None:
+        """Begin to end the engine, so that several end at the same time; `close` is still due."""
+        if self._guarded is not None:
+            self._guarded.let_go()
+
+    def close(self) -> None:
+        """End the engine and wait until none of its processes is left; more than once does no harm."""
+        if self._guarded is not None:
+            self.ending = self._guarded.end()
+            self._guarded = None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _await(self, limit_s: float, wanted: Wanted, what: str) -> dict[str, Any]:
+        """The next message that is `wanted`; EngineFailed on an error, an end, or after `limit_s`."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            message = self._look(wanted)
+            if message is not None:
+                return message
+            now = time.monotonic()
+            if now >= deadline:
+                raise self._failed(hung=f"{what} within {format_duration(limit_s)}")
+            if now - self._ticked_s >= TICK_S:
+                self._ticked_s = now
+                self._on_tick()
+            self._exchange(min(deadline - now, TICK_S))
+
+    def _look(self, wanted: Wanted) -> dict[str, Any] | None:
+        """The first message that has come and is `wanted`; EngineFailed on an error or an end."""
+        ending = self._guarded.exited() if self._guarded else Ending(exit=None)
+        if self._control is not None and ending is not None:
+            self._control.drain()
+        received = self._control.received() if self._control is not None else []
+        for message in received:
+            if message.get("event") == "stage":
+                self.stage = message["stage"]
+            elif message.get("event") == "error":
+                raise self._failed(event=message)
+            elif wanted(message):
+                return message
+        if ending is not None:
+            raise self._failed(exit_status=ending.exit)
+        return None
+
+    def _exchange(self, wait_s: float) -> None:
+        """Send and receive, waiting at most `wait_s`; EngineFailed where the host hangs up and lives on."""
+        if self._control is None or not self._control.exchange(wait_s):
+            return
+        # All that can still come is the word of the guard.
+        if self._guarded is not None and self._guarded.exited(LAST_WORDS_S) is None:
+            raise self._failed(hung="closed its control socket and went on")
+
+    def _failed(
+        self,
+        *,
+        event: Mapping[str, Any] | None = None,
+        exit_status: int | None = None,
+        hung: str | None = None,
+    ) -> EngineFailed:
+        """The failure that what happened amounts to; the engine is not asked again."""
+        if event is not None and "event" in event and self._guarded is not None:
+            ending = self._guarded.exited(LAST_WORDS_S)
+            exit_status = ending.exit if ending is not None else None
+        self._failure = failures.classify(
+            stage=self.stage,
+            exit_status=exit_status,
+            lines=failures.read_log(self.log),
+            event=event,
+            hung=hung,
+            log=str(self.log),
+        )
+        return EngineFailed(self._failure)
+
+
+def _is_ready(message: Mapping[str, Any]) -> bool:
+    """Whether the engine host says that its engine answers."""
+    return message.get("event") == "ready"
+
+
+def split_command(command: Command) -> tuple[str, tuple[str, ...]]:
+    """The interpreter and SGLang's tokens of `command`; ValueError when it launches something else."""
+    python, *rest = command.argv
+    length = len(LAUNCH_SERVER)
+    if tuple(rest[:length]) != LAUNCH_SERVER:
+        raise ValueError(f"not `PYTHON {' '.join(LAUNCH_SERVER)} …`: {command.shell()}")
+    return python, tuple(rest[length:])

@@ -1,0 +1,262 @@
+"""Starts the engines of a wave at once and sees each one through warm-up and gate while others still load.
+
+An engine that ran out of memory in company is not to blame: it is handed back, to be tried once more with
+nothing loading beside it.  Where each of them stands is in `race.wave`, how long it is waited for in
+`race.patience`.  Nothing is timed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate, Dropped
+from autolaunch.race.company import Company
+from autolaunch.race.engine import Engine, Tick
+from autolaunch.race.judge import Judge
+from autolaunch.race.outcomes import EngineFailed, EngineReady, Failure
+from autolaunch.race.pace import BudgetEnded, Pace
+from autolaunch.race.patience import Patience
+from autolaunch.race.result import decodes_in_graphs
+from autolaunch.race.tactics import again, drawing_again
+from autolaunch.race.trials import Trials
+from autolaunch.race.truth import TRUTH_ID, OpenTruth, TruthEngine
+from autolaunch.race.wave import Wave
+
+CROWDED = frozenset({"oom", "memory"})
+"""Failures that company can cause."""
+
+OpenEngine = Callable[[Candidate, Tick], Engine]
+"""Makes the engine of a candidate, not yet started; the callback is its `on_tick`."""
+
+
+class Loader:
+    """Brings engines up, one wave a call."""
+
+    def __init__(
+        self,
+        trials: Trials,
+        pace: Pace,
+        judge: Judge,
+        open_engine: OpenEngine,
+        *,
+        open_truth: OpenTruth | None = None,
+    ) -> None:
+        self._trials, self._pace, self._judge = trials, pace, judge
+        self._open_engine = open_engine
+        self._truth = TruthEngine(trials, pace, judge, open_truth)
+        self._patience = Patience(trials, pace, judge)
+        self._wave = Wave()
+        self.crowded: list[Candidate] = []
+        """Those of the last wave that ran out of memory in company."""
+        self.retried: set[str] = set()
+        """Ids of those that ran out of memory in company, and are tried again, or were; it only grows."""
+
+    def load(self, candidates: Sequence[Candidate], company: Company, start: int = 1) -> None:
+        """Start all `candidates` and return when none loads any more; `start` counts starts of each.
+
+        BudgetEnded where the time is up before there is anything to compare.
+        """
+        shared = company.shared and len(candidates) + len(self._trials.engines) > 1
+        wave = self._wave = Wave(start, shared=shared)
+        self._patience.begin(wave)
+        self.crowded = []
+        for candidate in candidates:
+            self._begin(candidate)
+        # Last, for its weights are made first, and the others load meanwhile.
+        if start == 1 and self._truth.begin():
+            wave.loading[TRUTH_ID] = self._pace.clock()
+        try:
+            while not wave.is_over:
+                moved = self._poll()
+                self._end_late_ones()  # right after the look, and before work, which takes long
+                moved = self._work() or moved
+                if not moved:
+                    self._pace.pause()
+        finally:
+            self._truth.end()
+
+    # Starting -----------------------------------------------------------------------------------
+
+    def _begin(self, candidate: Candidate) -> None:
+        """Start the engine of one candidate."""
+        name, started = candidate.id, candidate
+        if self._wave.start > 1 and (ready := self._trials[name].ready) is not None:
+            started = drawing_again(candidate, ready.resolved, self._wave.start)
+        elif name in self.retried:
+            started = again(candidate, 2)
+        self._trials.journal.write(
+            "start", id=name, flags=started.flags, env=dict(started.env), start=self._wave.start
+        )
+        self._pace.tick()
+        self._trials.begin(candidate, self._open_engine(started, self._pace.tick))
+        try:
+            self._trials.engines[name].start()
+        except OSError as error:
+            self._trials.fail(name, Failure("start", "environment", f"could not be started: {error}"))
+            return
+        self._wave.loading[name] = self._pace.clock()
+
+    # Waiting ------------------------------------------------------------------------------------
+
+    def _poll(self) -> bool:
+        """Look at everything that loads; whether anything became ready or failed."""
+        moved = False
+        names = list(self._wave.loading)
+        self._pace.doing = self._words(names)
+        for name in names:
+            try:
+                ready = self._trials.engines[name].poll_ready()
+            except EngineFailed as error:
+                self._failed(name, error.failure)
+                moved = True
+                continue
+            if ready is not None:
+                self._ready(name, ready)
+                moved = True
+        return moved
+
+    def _words(self, names: Sequence[str]) -> str:
+        """What loads, for the live line."""
+        if len(names) == 1 and names[0] in self._trials:
+            return f"{names[0]} starts: {self._trials[names[0]].candidate.label}"
+        return f"{len(names)} engines start: {', '.join(names)}"
+
+    def _ready(self, name: str, ready: EngineReady) -> None:
+        """An engine answers."""
+        del self._wave.loading[name]
+        self._trials.journal.write("ready", id=name, **ready.to_json())
+        if name == TRUTH_ID:
+            self._truth.ready()
+            return
+        self._patience.note_startup(ready.startup_s)
+        if self._wave.start == 1:
+            self._trials.update(name, ready=ready)
+        self._wave.cold.insert(0 if name == ORIGINAL_ID else len(self._wave.cold), name)
+
+    def _end_late_ones(self) -> None:
+        """End what takes longer than it may; BudgetEnded where nothing is left to compare."""
+        late = self._patience.late()
+        for name in late:
+            self._trials.engines[name].let_go()
+        for name, reason in late.items():
+            self._end_late_one(name, reason)
+        if late and (not self._trials.standing or (ORIGINAL_ID in late and self._wave.start == 1)):
+            raise BudgetEnded  # without `c0` there is nothing to compare with
+        for name in self._patience.too_slow():
+            self._failed(name, self._trials.engines[name].gives_up(self._patience.start_limit_s).failure)
+
+    def _end_late_one(self, name: str, reason: str) -> None:
+        """Do not wait for one engine any longer, which is not to blame."""
+        self._wave.remove(name)
+        if name == TRUTH_ID:
+            self._truth.lose("was not ready in time")
+        elif self._wave.start > 1:
+            self._trials.rest([name], reason)
+        else:
+            self._trials.forget(name, Dropped(self._trials[name].candidate.label, "start", reason))
+
+    # Working ------------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        """Do one thing with an engine that is ready; whether there was anything to do.
+
+        What others wait for comes first: the gate's reference, the verdict on `c0`, gates, then warm-ups.
+        """
+        if self._truth.is_due:
+            self._truth.ask()
+            return True
+        if self._wave.original_due and not self._truth.comes:
+            self._wave.original_due = False
+            self._try(ORIGINAL_ID, self._judge.judge_original)
+            return True
+        admitted = next((one for one in self._wave.warm if self._can_admit(one)), None)
+        if admitted is not None:
+            self._wave.warm.remove(admitted)
+            self._try(admitted, lambda: self._admit_one(admitted))
+            return True
+        if not self._wave.cold or (ORIGINAL_ID in self._wave.loading and self._wave.start == 1):
+            return False  # challengers wait for `c0`, whose own time is their limit
+        name = next((one for one in self._wave.cold if not self._is_makeshift(one)), None)
+        if name is None and set(self._wave.loading) <= {TRUTH_ID}:
+            name = self._wave.cold[0]
+        if name is None:
+            return False
+        self._wave.cold.remove(name)
+        self._try(name, lambda: self._warm_one(name))
+        return True
+
+    def _is_makeshift(self, name: str) -> bool:
+        """Whether a challenger that is ready sooner will be slower: it has no graphs, and `c0` has.
+
+        Two of those were ready 47 s before `c0`, and warmed up in 32 and 52 s; it took 0.9 s (H200, sglang
+        0.5.17, 2026-12-01).
+        """
+        original = self._trials.original
+        if name == ORIGINAL_ID or original is None or not decodes_in_graphs(original.ready):
+            return False
+        return decodes_in_graphs(self._trials[name].ready) is False
+
+    def _can_admit(self, name: str) -> bool:
+        """Whether what `name` is to be compared with is there, or will not come."""
+        if self._judge.reference is None:
+            return name == ORIGINAL_ID or ORIGINAL_ID not in self._wave.names
+        return not self._truth.comes and not self._wave.original_due
+
+    def _is_twin(self, name: str) -> bool:
+        """Drop an engine that runs what the original runs; whether it was one."""
+        twin = self._trials.twin_of_original(self._trials[name].candidate)
+        if twin is not None:
+            self._trials.forget(name, twin)
+        return twin is not None
+
+    def _warm_one(self, name: str) -> None:
+        """Warm one engine up, unless it need not be tried."""
+        if self._is_twin(name):
+            return
+        spare_s = self._patience.spare_s
+        others = len(self._wave.cold) + len(self._wave.loading)
+        if self._judge.warm_up(name, spare_s, spare_s / (1 + others)):
+            self._wave.warm.append(name)
+
+    def _admit_one(self, name: str) -> None:
+        """Gate one engine, which may make it the reference."""
+        if self._is_twin(name):
+            return
+        had_reference = self._judge.reference is not None
+        self._judge.admit(name, self._patience.spare_s)
+        if name == ORIGINAL_ID and not had_reference and self._judge.reference is not None:
+            self._wave.original_due = True
+
+    def _try(self, name: str, step: Callable[[], None]) -> None:
+        """Do `step`; an engine that fails in it is out."""
+        try:
+            step()
+        except EngineFailed as error:
+            self._failed(name, error.failure)
+
+    def _failed(self, name: str, failure: Failure) -> None:
+        """An engine failed, by its own fault or by its company."""
+        self._wave.loading.pop(name, None)
+        if name == TRUTH_ID:
+            self._truth.fail(failure)
+            return
+        candidate = self._trials[name].candidate
+        if failure.kind not in CROWDED:
+            self._trials.fail(name, failure)
+        elif self._wave.start > 1:
+            self._trials.rest([name], f"its start number {self._wave.start} found too little memory")
+        elif self._wave.shared and name not in self.retried:
+            self._trials.close(name)
+            self._trials.update(name, ready=None, gate=None)
+            self._trials.journal.write("crowded", id=name, **failure.to_json())
+            self._trials.progress.say(
+                f"{name} ran out of memory beside others, and is tried once more: {candidate.label}"
+            )
+            self.retried.add(name)
+            self.crowded.append(candidate)
+        elif name in self.retried and len(self._trials.engines) > 1:
+            others = len(self._trials.engines) - 1
+            reason = f"no memory for it beside {others} other engines, twice: {failure.reason}"
+            self._trials.forget(name, Dropped(candidate.label, failure.stage, reason, kind="memory"))
+        else:
+            self._trials.fail(name, failure)

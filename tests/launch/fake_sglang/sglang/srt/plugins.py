@@ -1,0 +1,5 @@
+"""Plugins of the fake SGLang: none."""
+
+
+def load_plugins() -> None:
+    """Load nothing."""

@@ -1,0 +1,1 @@
+"""Tests of the plans for heads that predict several tokens."""

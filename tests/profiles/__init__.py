@@ -1,0 +1,1 @@
+"""Tests of profiles: what they are, where they lie, when they hold."""
