@@ -76,7 +76,7 @@ def attend(server: Server, record: Record, orders: Orders, witness: Witness) -> 
     client = Client(orders.host, orders.port, tls=orders.tls, api_key=orders.api_key)
     health = wait_until_healthy(server, client, orders, witness.server_listens)
     if health.after_s is None:
-        note_end(server, record, health)
+        note_end(server, record, health, witness)
         return
     record.keep_noting({"healthy": now()}, server.wait)
     healthy = f"the server is healthy, {health.after_s:.0f} s after its start"
@@ -86,17 +86,18 @@ def attend(server: Server, record: Record, orders: Orders, witness: Witness) -> 
     try:
         finding = Verifier(orders, server, client).find()
     except ServerEndedError:  # how it ended is told, and what follows is for the next start to judge
-        record.try_to_note({"ended": how_it_ended(server.pid, server.pid_fd), "listened": True})
+        ended = how_it_ended(server.pid, server.pid_fd)
+        record.try_to_note({"ended": ended, "listened": True, "excuse": witness.excuse()})
         return
     record.keep_noting(fields_of(finding), server.wait)
     problem = mark_profile(orders, finding, server.wait)
     say("; ".join([words_for(healthy, orders, finding), *([problem] if problem else [])]))
 
 
-def note_end(server: Server, record: Record, health: Health) -> None:
+def note_end(server: Server, record: Record, health: Health, witness: Witness) -> None:
     """Write down the end of a server that was never healthy, and clear away what it left."""
     ended = how_it_ended(server.pid, server.pid_fd)
-    excuse = PORT_TAKEN if health.occupied else None
+    excuse = PORT_TAKEN if health.occupied else witness.excuse()
     record.try_to_note({"ended": ended, "listened": health.listened, "excuse": excuse})
     server.clear_up()
 

@@ -145,10 +145,15 @@ def test_a_watcher_that_is_done_needs_no_witness(tmp_path: Path) -> None:
 
 TO_ALL = "signal.signal(2, signal.SIG_IGN); os.killpg(0, 2); time.sleep(0.3); "
 DEAF = "import signal; signal.signal(2, signal.SIG_IGN)"
-ENDS_WITH_THE_SERVER = (
-    "import select, threading; wait = lambda: (select.select([pid_fd], [], []), witness.dismiss(), os._exit(0)); "
-    "threading.Thread(target=wait).start()"
-)
+ENDS_WITH_THE_SERVER = """
+import select, threading
+def attend():
+    select.select([pid_fd], [], [])
+    note({"excuse": witness.excuse()})
+    witness.dismiss()
+    os._exit(0)
+threading.Thread(target=attend).start()
+"""
 
 
 def test_what_is_sent_to_the_servers_group_is_an_excuse(tmp_path: Path) -> None:
@@ -158,13 +163,19 @@ def test_what_is_sent_to_the_servers_group_is_an_excuse(tmp_path: Path) -> None:
     assert (seen["gave_up"], seen["excuse"]) == (True, "SIGINT was sent to its process group")
 
 
-def test_the_excuse_is_told_also_where_the_watcher_tells_the_rest(tmp_path: Path) -> None:
-    seen = witnessed(tmp_path, TO_ALL + "sys.exit(1)", f"{DEAF}; {ENDS_WITH_THE_SERVER}")
+def test_the_watcher_hears_of_it_before_it_writes(tmp_path: Path) -> None:
+    """In one stroke with the end: who starts next reads the record at once."""
+    seen = witnessed(tmp_path, TO_ALL + "sys.exit(1)", DEAF + ENDS_WITH_THE_SERVER)
     assert seen == {"excuse": "SIGINT was sent to its process group"}
 
 
-def test_without_a_signal_a_living_watcher_tells_all(tmp_path: Path) -> None:
-    assert witnessed(tmp_path, "sys.exit(1)", ENDS_WITH_THE_SERVER) is None
+def test_without_a_signal_there_is_no_excuse(tmp_path: Path) -> None:
+    assert witnessed(tmp_path, "sys.exit(1)", ENDS_WITH_THE_SERVER) == {"excuse": None}
+
+
+def test_a_killed_witness_excuses_nothing(tmp_path: Path) -> None:
+    seen = witnessed(tmp_path, "os.killpg(0, 9)", "os.setpgid(0, 0)" + ENDS_WITH_THE_SERVER)
+    assert seen == {"excuse": None}
 
 
 def test_the_witness_is_no_descendant_and_holds_nothing_of_the_servers(tmp_path: Path) -> None:
@@ -185,6 +196,7 @@ def test_pid_1_and_those_without_a_pidfd_have_none() -> None:
         witness = ending.call_witness(pid, pid_fd, note)
         assert witness.fd == -1
         witness.server_listens()
+        assert witness.excuse() is None
         witness.dismiss()
 
 

@@ -4,7 +4,8 @@ SGLang kills all of its descendants before it ends, the watcher first.  So the w
 process that is no descendant of the server, holds nothing but two descriptors, and writes down the end where
 the watcher cannot any more.  That the watcher was killed first is itself a finding: then the server ended
 itself.  Python exits with 1 after a Ctrl-C, as after any error; so the witness is in the server's process
-group, and a signal that is sent to the whole group, by a terminal or a supervisor, reaches it too.
+group, where a signal that is sent to the whole group, by a terminal or a supervisor, reaches it too; the
+watcher asks it for that before it writes the end down.
 
 NOTE: belongs to `watch.py`: the standard library only; nothing here may import autolaunch.
 """
@@ -16,6 +17,7 @@ import fcntl
 import os
 import select
 import signal
+import socket
 import struct
 import time
 from collections.abc import Callable
@@ -33,7 +35,9 @@ TOLD_TO_END_WITHIN_S = 120.0
 _PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11  # _IOWR(0xFF, 11, 64 bytes), linux/pidfd.h
 _PIDFD_INFO_EXIT = 1 << 3  # since Linux 6.15, of processes that were reaped
 _PROC = Path("/proc")
-_LISTENS, _DONE = b"L", b"D"
+ANSWER_LIMIT_S = 5.0
+"""What the witness gets to answer the watcher, on a machine that stalls."""
+_LISTENS, _DONE, _ASKED = b"L", b"D", b"?"
 
 Note = Callable[[dict[str, object]], None]
 """Sets fields of the attempt in its record; OSError or ValueError where that is not possible."""
@@ -90,31 +94,44 @@ def _status_of_reaped(pid_fd: int) -> int | None:
 
 
 class Witness:
-    """The watcher's end of the pipe to the witness; every call is safe where there is none."""
+    """The watcher's end of the line to the witness; every call is safe where there is none."""
 
-    def __init__(self, write_fd: int = -1) -> None:
-        self._write_fd = write_fd
+    def __init__(self, line: socket.socket | None = None) -> None:
+        self._line = line
 
     @property
     def fd(self) -> int:
         """The descriptor that must stay open; -1 where there is no witness."""
-        return self._write_fd
+        return -1 if self._line is None else self._line.fileno()
 
     def server_listens(self) -> None:
         """Tell that the server's socket is open."""
         self._tell(_LISTENS)
 
+    def excuse(self) -> str | None:
+        """Why the end that the server has come to is somebody's wish, in words."""
+        if self._line is None or not self._tell(_ASKED):
+            return None
+        try:
+            self._line.settimeout(ANSWER_LIMIT_S)
+            return self._line.recv(256).rstrip(b"\n").decode() or None
+        except OSError:  # it is killed, or gets no time; without it nobody knows
+            return None
+
     def dismiss(self) -> None:
         """Tell that nothing is left to be witnessed: the witness ends."""
         self._tell(_DONE)
-        if self._write_fd >= 0:
-            os.close(self._write_fd)
-            self._write_fd = -1
+        if self._line is not None:
+            self._line.close()
+            self._line = None
 
-    def _tell(self, what: bytes) -> None:
-        if self._write_fd >= 0:
-            with contextlib.suppress(OSError):
-                os.write(self._write_fd, what)
+    def _tell(self, what: bytes) -> bool:
+        if self._line is None:
+            return False
+        try:
+            return self._line.send(what) > 0
+        except OSError:
+            return False
 
 
 def call_witness(pid: int, pid_fd: int, note: Note) -> Witness:
@@ -124,26 +141,26 @@ def call_witness(pid: int, pid_fd: int, note: Note) -> Witness:
     """
     if pid == 1 or pid_fd < 0:
         return Witness()
-    read_fd, write_fd = os.pipe()
+    line, witness_line = socket.socketpair()
     try:
         between = os.fork()
     except OSError:  # no processes left
-        os.close(read_fd)
-        os.close(write_fd)
+        line.close()
+        witness_line.close()
         return Witness()
     if between == 0:
         try:
             if os.fork() == 0:
                 signals = _Signals()
-                _be_alone({read_fd, pid_fd}, os.getpgid(pid))
-                _attend(pid, pid_fd, read_fd, signals, note)
+                _be_alone({witness_line.fileno(), pid_fd}, os.getpgid(pid))
+                _attend(pid, pid_fd, witness_line, signals, note)
         finally:
             os._exit(0)
-    os.close(read_fd)
+    witness_line.close()
     with contextlib.suppress(ChildProcessError):
         os.waitpid(between, 0)
-    os.set_blocking(write_fd, False)
-    return Witness(write_fd)
+    line.setblocking(False)
+    return Witness(line)
 
 
 def _be_alone(keep: set[int], group: int) -> None:
@@ -179,16 +196,12 @@ class _Signals:
         return f"{signal.Signals(self._last[0]).name} was sent to its process group"
 
 
-def _attend(pid: int, pid_fd: int, read_fd: int, signals: _Signals, note: Note) -> None:
-    """Wait until the watcher is done; note how the server ended where the watcher was killed before that.
-
-    Where it was not, it has noted that itself; only what was sent to the group is known here alone.
-    """
+def _attend(pid: int, pid_fd: int, line: socket.socket, signals: _Signals, note: Note) -> None:
+    """Wait until the watcher is done; note how the server ended where the watcher was killed before that."""
     listened, watcher_lives, server_lives, alone_since = False, True, True, 0.0
     poll = select.poll()
     poll.register(pid_fd, select.POLLIN)
-    poll.register(read_fd, select.POLLIN)
-    fields: dict[str, object] = {}
+    poll.register(line, select.POLLIN)
     while watcher_lives or server_lives:
         ready = {fd for fd, _ in poll.poll(None if server_lives else int(WATCHER_LIMIT_S * 1000))}
         if not ready:
@@ -196,19 +209,32 @@ def _attend(pid: int, pid_fd: int, read_fd: int, signals: _Signals, note: Note) 
         if pid_fd in ready:
             server_lives = False
             poll.unregister(pid_fd)
-        if read_fd in ready:
-            told = os.read(read_fd, 64)
+        if line.fileno() in ready:
+            told = _heard(line)
             listened = listened or _LISTENS in told
+            if _ASKED in told:
+                with contextlib.suppress(OSError):
+                    line.send(f"{signals.excuse or ''}\n".encode())
             if _DONE in told:
-                break
+                return
             if not told:
                 watcher_lives, alone_since = False, time.monotonic()
-                poll.unregister(read_fd)
-    if not watcher_lives:
-        gave_up = time.monotonic() - alone_since < GAVE_UP_WITHIN_S
-        fields = {"ended": how_it_ended(pid, pid_fd), "listened": listened, "gave_up": gave_up}
-    if not server_lives and signals.excuse is not None:
+                poll.unregister(line)
+    gave_up = time.monotonic() - alone_since < GAVE_UP_WITHIN_S
+    fields: dict[str, object] = {
+        "ended": how_it_ended(pid, pid_fd),
+        "listened": listened,
+        "gave_up": gave_up,
+    }
+    if signals.excuse is not None:
         fields["excuse"] = signals.excuse
-    if fields:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            note(fields)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        note(fields)
+
+
+def _heard(line: socket.socket) -> bytes:
+    """What the watcher said; nothing where it is gone."""
+    try:
+        return line.recv(64)
+    except OSError:  # it was killed before it took an answer in
+        return b""
