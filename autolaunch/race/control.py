@@ -41,6 +41,11 @@ class Control:
         """Send `message` with the next exchanges."""
         self._outgoing += json.dumps(message).encode() + b"\n"
 
+    @property
+    def unsent(self) -> bool:
+        """Whether something is still to be sent."""
+        return bool(self._outgoing) and self._selector is not None
+
     def exchange(self, wait_s: float) -> bool:
         """Send what is to be sent and take in what has come, waiting at most `wait_s` for either.
 

@@ -2,7 +2,8 @@
 
 Requests go one at a time over a socket (`race.control`) to the engine host (`race/child/engine_host.py`).
 There are no threads; while something is waited for, `on_tick` is called about five times a second and may
-raise to leave.  Of several engines that start at once, each is asked with `poll_ready`, which never waits.
+raise to leave.  Of several engines that start at once, each is asked with `poll_ready`, which never waits;
+of several that work at once, each is told with `begin` and asked with `poll`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from autolaunch.units import format_duration
 
 TICK_S = 0.2
 """Between two calls of `on_tick`, at the least."""
+SEND_S = 0.05
+"""What a look at an engine may take where it has not been sent all; prompts are larger than a socket."""
 LAST_WORDS_S = 3.0
 """What an engine that reported an error, or hung up, is given to end by itself."""
 ENGINE_HOST = Path(__file__).with_name("child") / "engine_host.py"
@@ -122,10 +125,6 @@ class Engine:
         message = self._look(_is_ready)
         return None if message is None else self._ready(message)
 
-    def gives_up(self, limit_s: float) -> EngineFailed:
-        """The failure of an engine that was not ready within `limit_s`, for whoever polled it."""
-        return self._failed(hung=f"was not ready within {format_duration(limit_s)}")
-
     def _ready(self, message: Mapping[str, Any]) -> EngineReady:
         """What the event `ready` says; its own time stamp counts, for nobody may have listened."""
         self.stage = "serve"
@@ -139,18 +138,40 @@ class Engine:
         `at` is the stage of such a failure.  An engine that failed once is not asked again: the same failure
         is raised.
         """
+        number = self.begin(op, at=at, **args)
+        limit_s = min(limit_s, max(0.0, self._deadline_s - time.monotonic()))
+        return self._await(limit_s, _answers(number), f"did not finish `{op}`")["value"]
+
+    def begin(self, op: str, *, at: Stage = "serve", **args: Any) -> int:
+        """Have the engine do `op` once it has done all before; returns at once, with a number for `poll`.
+
+        Of what is begun together, only the last answer can be had.
+        """
         if self._failure is not None:
             raise EngineFailed(self._failure)
         self.stage = at
-        limit_s = min(limit_s, max(0.0, self._deadline_s - time.monotonic()))
         self._requests += 1
-        number = self._requests
         if self._control is not None:
-            self._control.send({"id": number, "op": op, "args": args})
-        answer = self._await(limit_s, lambda message: message.get("id") == number, f"did not finish `{op}`")
-        if "error" in answer:
-            raise self._failed(event=answer["error"])
-        return answer["value"]
+            self._control.send({"id": self._requests, "op": op, "args": args})
+        return self._requests
+
+    def poll(self, number: int) -> Any | None:
+        """The answer to what was begun as `number`, or None where it is not there yet.
+
+        No operation that is begun answers None.  EngineFailed where the engine failed in that, or before.
+        """
+        if self._failure is not None:
+            raise EngineFailed(self._failure)
+        self._exchange(0)
+        until = time.monotonic() + SEND_S
+        while self._control is not None and self._control.unsent and time.monotonic() < until:
+            self._exchange(max(0.0, until - time.monotonic()))
+        message = self._look(_answers(number))
+        return None if message is None else message["value"]
+
+    def hangs(self, what: str) -> EngineFailed:
+        """The failure of an engine that whoever polled it does not wait for any longer, as `what` says."""
+        return self._failed(hung=what)
 
     @contextlib.contextmanager
     def within(self, limit_s: float) -> Iterator[None]:
@@ -215,6 +236,8 @@ class Engine:
                 self.stage = message["stage"]
             elif message.get("event") == "error":
                 raise self._failed(event=message)
+            elif "error" in message:
+                raise self._failed(event=message["error"])
             elif wanted(message):
                 return message
         if ending is not None:
@@ -249,6 +272,11 @@ class Engine:
             log=str(self.log),
         )
         return EngineFailed(self._failure)
+
+
+def _answers(number: int) -> Wanted:
+    """Whether a message is the answer to request `number`."""
+    return lambda message: message.get("id") == number
 
 
 def _is_ready(message: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from autolaunch.race import gate
 from autolaunch.race.engine import Engine
 from autolaunch.race.gate_answers import why_unstructured
 from autolaunch.race.gate_reference import DEFAULT_TOKENS, Precision
+from autolaunch.race.measure import WarmUp
 from autolaunch.race.outcomes import EngineFailed, Failure, GateReport
 from autolaunch.race.pace import Pace
 from autolaunch.race.result import silent_fallback
@@ -73,6 +74,8 @@ class Judge:
         self.truth: gate.Truth | None = None
         self._took_s: dict[Step, dict[str, float]] = defaultdict(dict)
         self._batch_s: dict[str, float] = {}
+        self._warming: dict[str, tuple[WarmUp, float, float]] = {}
+        """Warm-ups that are not over: what each of their windows may take, and when they were begun."""
 
     def quickness(self, candidate_id: str) -> float:
         """What to order engines by: `c0` is first, then who warmed up in less time."""
@@ -83,23 +86,47 @@ class Judge:
         """What a window of `c0` will take, about, from the last batch of its warm-up."""
         return 2 * self._batch_s.get(ORIGINAL_ID, 0.0) + WINDOW_EXTRA_S
 
-    def warm_up(self, candidate_id: str, spare_s: float = math.inf, share_s: float = 0.0) -> bool:
-        """Let an engine compile what the workload needs; False where it is out before that.
+    @property
+    def patient_s(self) -> float:
+        """What the warm-up of a challenger may take in any case: so many times that of `c0`."""
+        return PATIENCE * self._took_s["warm-up"].get(ORIGINAL_ID, 0.0)
 
-        `spare_s` is what the final leaves of the budget, `share_s` this engine's part of it.
-        """
+    def begin_warm_up(self, candidate_id: str) -> bool:
+        """Let an engine compile what the workload needs; False where it is out before that."""
         trial = self._trials[candidate_id]
-        self._pace.doing = f"{candidate_id} warms up: {trial.candidate.label}"
         fallback = silent_fallback(trial.candidate, trial.ready)
         if fallback is not None:
             self._trials.fail(candidate_id, fallback)
             return False
-        with self._timed("warm-up", candidate_id, spare_s, share_s):
-            window = self._yardstick.warm_up(
-                self._trials.engines[candidate_id], limit_s=self._pace.ask_limit_s
-            )
-        self._batch_s[candidate_id] = window.wall_s
+        warm_up = self._yardstick.warm_up(self._trials.engines[candidate_id])
+        self._warming[candidate_id] = (warm_up, self._pace.ask_limit_s, self._pace.clock())
         return True
+
+    def is_warm(self, candidate_id: str, spare_s: float = math.inf) -> bool:
+        """Whether a warm-up that was begun is over; EngineFailed where it fails or takes too long.
+
+        `spare_s` is what the final leaves of the budget.
+        """
+        warm_up, limit_s, began_s = self._warming[candidate_id]
+        took_s = self._pace.clock() - began_s
+        most_s, known_s = self._limit_s("warm-up", candidate_id, spare_s + took_s, COMPILE_S)
+        try:
+            window = warm_up.poll(limit_s)
+        except EngineFailed as error:
+            if error.failure.kind != "hang":
+                raise
+            if candidate_id == ORIGINAL_ID:
+                raise EngineFailed(self._maybe_too_large(error.failure)) from error
+            raise EngineFailed(self._too_slow("warm-up", took_s, known_s, error.failure.log)) from error
+        if window is None and took_s > most_s:
+            log = str(self._trials.engines[candidate_id].log)
+            raise EngineFailed(self._too_slow("warm-up", most_s, known_s, log))
+        if window is not None:
+            del self._warming[candidate_id]
+            self._yardstick.warmed(self._trials.engines[candidate_id], window)
+            self._took_s["warm-up"][candidate_id] = took_s
+            self._batch_s[candidate_id] = window.wall_s
+        return window is not None
 
     def admit(self, candidate_id: str, spare_s: float = math.inf) -> None:
         """Gate one engine that is warm, or take it as the reference where there is none."""
@@ -114,7 +141,7 @@ class Judge:
 
     def check(self, candidate_id: str, spare_s: float = math.inf) -> None:
         """Compare one engine's answers with the best there is, and end it where they cannot be believed."""
-        with self._timed("gate", candidate_id, spare_s):
+        with self._timed(candidate_id, spare_s):
             report = gate.check(
                 self._trials.engines[candidate_id],
                 self.reference,
@@ -198,7 +225,7 @@ class Judge:
 
     def _take_reference(self, candidate_id: str) -> None:
         """What the others are compared with from here on."""
-        with self._timed("gate", candidate_id):
+        with self._timed(candidate_id):
             self.reference = gate.take_reference(
                 self._trials.engines[candidate_id],
                 concurrency=self._yardstick.workload.concurrency,
@@ -212,27 +239,27 @@ class Judge:
             )
 
     @contextlib.contextmanager
-    def _timed(
-        self, step: Step, candidate_id: str, spare_s: float = math.inf, share_s: float = 0.0
-    ) -> Iterator[None]:
-        """Measure a step, and make it fail as `slow` where a challenger takes too much longer than `c0`."""
-        limit_s, known_s = self._limit_s(step, candidate_id, spare_s, share_s)
+    def _timed(self, candidate_id: str, spare_s: float = math.inf) -> Iterator[None]:
+        """Time a gate, and make it fail as `slow` where a challenger's takes too much longer than `c0`'s."""
+        limit_s, known_s = self._limit_s("gate", candidate_id, spare_s)
         began_s = self._pace.clock()
         try:
             with self._trials.engines[candidate_id].within(limit_s):
                 yield
         except EngineFailed as error:
             took_s = self._pace.clock() - began_s
-            if error.failure.kind == "hang" and candidate_id == ORIGINAL_ID and step == "warm-up":
-                raise EngineFailed(self._maybe_too_large(error.failure)) from error
             if error.failure.kind != "hang" or took_s < 0.99 * limit_s:  # it had another limit
                 raise
-            spent, known = format_duration(limit_s), format_duration(known_s)
-            reason = f"its {step} was not done after {spent}, where that of {ORIGINAL_ID} took {known}"
-            if limit_s < known_s:
-                reason = f"its {step} was cut after {spent}, all that the budget had left for it"
-            raise EngineFailed(Failure("serve", "slow", reason, log=error.failure.log)) from error
-        self._took_s[step][candidate_id] = self._pace.clock() - began_s
+            raise EngineFailed(self._too_slow("gate", limit_s, known_s, error.failure.log)) from error
+        self._took_s["gate"][candidate_id] = self._pace.clock() - began_s
+
+    def _too_slow(self, step: Step, limit_s: float, known_s: float, log: str | None) -> Failure:
+        """The failure of a challenger whose `step` was cut after `limit_s`."""
+        spent, known = format_duration(limit_s), format_duration(known_s)
+        reason = f"its {step} was not done after {spent}, where that of {ORIGINAL_ID} took {known}"
+        if limit_s < known_s:
+            reason = f"its {step} was cut after {spent}, all that the budget had left for it"
+        return Failure("serve", "slow", reason, log=log)
 
     def _maybe_too_large(self, failure: Failure) -> Failure:
         """The failure of `c0` at its first batch, which may have nothing to do with `c0`."""
@@ -240,12 +267,14 @@ class Judge:
         more = f"the workload `{words}` may be too large for the budget; `--workload` takes a smaller one"
         return replace(failure, reason=f"{failure.reason}: {more}")
 
-    def _limit_s(self, step: Step, candidate_id: str, spare_s: float, share_s: float) -> tuple[float, float]:
-        """What a step may take, and what it took `c0`; without `c0` there is no limit."""
+    def _limit_s(
+        self, step: Step, candidate_id: str, spare_s: float, least_s: float = 0.0
+    ) -> tuple[float, float]:
+        """What a step may take, and what it took `c0`; without that there is no limit."""
         known_s = self._took_s[step].get(ORIGINAL_ID)
         if known_s is None or candidate_id == ORIGINAL_ID:
             return math.inf, 0.0
-        wanted_s = max(min(PATIENCE * known_s, known_s + COMPILE_S), min(share_s, COMPILE_S))
+        wanted_s = max(min(PATIENCE * known_s, known_s + COMPILE_S), least_s)
         return max(MIN_LIMIT_S, min(wanted_s, spare_s)), known_s
 
     def _enter(self, candidate_id: str, report: GateReport) -> None:

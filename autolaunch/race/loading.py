@@ -1,5 +1,9 @@
 """Starts the engines of a wave at once and sees each one through warm-up and gate while others still load.
 
+Each warms up as soon as it answers, beside all that others do, for the first use of a shape may compile for
+minutes; gates are one at a time.  One that warmed up alone kept five others waiting for 25 s, was cut for
+that, and compiled the same again in the next race (H200, sglang 0.5.17, 2026-12-01).
+
 An engine that ran out of memory in company is not to blame: it is handed back, to be tried once more with
 nothing loading beside it.  Where each of them stands is in `race.wave`, how long it is waited for in
 `race.patience`.  Nothing is timed here.
@@ -8,6 +12,7 @@ nothing loading beside it.  Where each of them stands is in `race.wave`, how lon
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate, Dropped
 from autolaunch.race.company import Company
@@ -21,6 +26,7 @@ from autolaunch.race.tactics import again, drawing_again
 from autolaunch.race.trials import Trials
 from autolaunch.race.truth import TRUTH_ID, OpenTruth, TruthEngine
 from autolaunch.race.wave import Wave
+from autolaunch.units import format_duration
 
 CROWDED = frozenset({"oom", "memory"})
 """Failures that company can cause."""
@@ -99,27 +105,42 @@ class Loader:
     # Waiting ------------------------------------------------------------------------------------
 
     def _poll(self) -> bool:
-        """Look at everything that loads; whether anything became ready or failed."""
-        moved = False
+        """Look at everything that loads or warms up; whether anything got further, or failed."""
         names = list(self._wave.loading)
-        self._pace.doing = self._words(names)
-        for name in names:
-            try:
-                ready = self._trials.engines[name].poll_ready()
-            except EngineFailed as error:
-                self._failed(name, error.failure)
-                moved = True
-                continue
-            if ready is not None:
-                self._ready(name, ready)
-                moved = True
-        return moved
+        self._pace.doing = self._words(names or list(self._wave.warming))
+        moved = [name for name in names if self._is_past(name, self._loads)]
+        moved += [name for name in list(self._wave.warming) if self._is_past(name, self._warms_up)]
+        return bool(moved)
+
+    def _is_past(self, name: str, stays: Callable[[str], bool]) -> bool:
+        """Whether an engine is not where it was any more, for it `stays` no longer or has failed."""
+        try:
+            return not stays(name)
+        except EngineFailed as error:
+            self._failed(name, error.failure)
+            return True
+
+    def _loads(self, name: str) -> bool:
+        """Whether an engine does not answer yet."""
+        ready = self._trials.engines[name].poll_ready()
+        if ready is not None:
+            self._ready(name, ready)
+        return ready is None
+
+    def _warms_up(self, name: str) -> bool:
+        """Whether an engine is not warm yet."""
+        if not self._judge.is_warm(name, self._patience.spare_s):
+            return True
+        del self._wave.warming[name]
+        self._wave.warm.append(name)
+        return False
 
     def _words(self, names: Sequence[str]) -> str:
-        """What loads, for the live line."""
+        """What loads, or else warms up, for the live line."""
+        one, many = ("starts", "start") if self._wave.loading else ("warms up", "warm up")
         if len(names) == 1 and names[0] in self._trials:
-            return f"{names[0]} starts: {self._trials[names[0]].candidate.label}"
-        return f"{len(names)} engines start: {', '.join(names)}"
+            return f"{names[0]} {one}: {self._trials[names[0]].candidate.label}"
+        return f"{len(names)} engines {many}: {', '.join(names)}"
 
     def _ready(self, name: str, ready: EngineReady) -> None:
         """An engine answers."""
@@ -143,7 +164,8 @@ class Loader:
         if late and (not self._trials.standing or (ORIGINAL_ID in late and self._wave.start == 1)):
             raise BudgetEnded  # without `c0` there is nothing to compare with
         for name in self._patience.too_slow():
-            self._failed(name, self._trials.engines[name].gives_up(self._patience.start_limit_s).failure)
+            waited = format_duration(self._patience.start_limit_s)
+            self._failed(name, self._trials.engines[name].hangs(f"was not ready within {waited}").failure)
 
     def _end_late_one(self, name: str, reason: str) -> None:
         """Do not wait for one engine any longer, which is not to blame."""
@@ -160,8 +182,13 @@ class Loader:
     def _work(self) -> bool:
         """Do one thing with an engine that is ready; whether there was anything to do.
 
-        What others wait for comes first: the gate's reference, the verdict on `c0`, gates, then warm-ups.
+        What others wait for comes first: warm-ups, which take no time here, the gate's reference, the verdict
+        on `c0`, then gates.
         """
+        begun = [name for name in list(self._wave.cold) if self._may_warm_up(name)]
+        for name in begun:
+            self._wave.cold.remove(name)
+            self._try(name, partial(self._begin_warm_up, name))
         if self._truth.is_due:
             self._truth.ask()
             return True
@@ -172,29 +199,22 @@ class Loader:
         admitted = next((one for one in self._wave.warm if self._can_admit(one)), None)
         if admitted is not None:
             self._wave.warm.remove(admitted)
-            self._try(admitted, lambda: self._admit_one(admitted))
-            return True
-        if not self._wave.cold or (ORIGINAL_ID in self._wave.loading and self._wave.start == 1):
-            return False  # challengers wait for `c0`, whose own time is their limit
-        name = next((one for one in self._wave.cold if not self._is_makeshift(one)), None)
-        if name is None and set(self._wave.loading) <= {TRUTH_ID}:
-            name = self._wave.cold[0]
-        if name is None:
-            return False
-        self._wave.cold.remove(name)
-        self._try(name, lambda: self._warm_one(name))
-        return True
+            self._try(admitted, partial(self._admit_one, admitted))
+        return bool(begun) or admitted is not None
 
-    def _is_makeshift(self, name: str) -> bool:
-        """Whether a challenger that is ready sooner will be slower: it has no graphs, and `c0` has.
+    def _may_warm_up(self, name: str) -> bool:
+        """Whether nobody who matters more is disturbed: one without graphs waits where `c0` has them, or may.
 
         Two of those were ready 47 s before `c0`, and warmed up in 32 and 52 s; it took 0.9 s (H200, sglang
         0.5.17, 2026-12-01).
         """
+        if name == ORIGINAL_ID or decodes_in_graphs(self._trials[name].ready) is not False:
+            return True
+        if set(self._wave.loading) <= {TRUTH_ID} and not self._wave.warming:
+            return True
         original = self._trials.original
-        if name == ORIGINAL_ID or original is None or not decodes_in_graphs(original.ready):
-            return False
-        return decodes_in_graphs(self._trials[name].ready) is False
+        ready = original.ready if original is not None else None
+        return ready is not None and not decodes_in_graphs(ready)
 
     def _can_admit(self, name: str) -> bool:
         """Whether what `name` is to be compared with is there, or will not come."""
@@ -209,14 +229,10 @@ class Loader:
             self._trials.forget(name, twin)
         return twin is not None
 
-    def _warm_one(self, name: str) -> None:
-        """Warm one engine up, unless it need not be tried."""
-        if self._is_twin(name):
-            return
-        spare_s = self._patience.spare_s
-        others = len(self._wave.cold) + len(self._wave.loading)
-        if self._judge.warm_up(name, spare_s, spare_s / (1 + others)):
-            self._wave.warm.append(name)
+    def _begin_warm_up(self, name: str) -> None:
+        """Begin to warm one engine up, unless it need not be tried."""
+        if not self._is_twin(name) and self._judge.begin_warm_up(name):
+            self._wave.warming[name] = self._pace.clock()
 
     def _admit_one(self, name: str) -> None:
         """Gate one engine, which may make it the reference."""
@@ -236,7 +252,7 @@ class Loader:
 
     def _failed(self, name: str, failure: Failure) -> None:
         """An engine failed, by its own fault or by its company."""
-        self._wave.loading.pop(name, None)
+        self._wave.remove(name)
         if name == TRUTH_ID:
             self._truth.fail(failure)
             return

@@ -27,6 +27,8 @@ Of nine engines that loaded together six were ready within 8 s of each other, an
 compiled for minutes, kept the others waiting for 69 s (H200, sglang 0.5.17, 2026-12-01).
 """
 
+WAITS_LONGER = "a larger `--budget` waits longer"
+
 
 class Patience:
     """That of one race, with one wave after another."""
@@ -64,10 +66,15 @@ class Patience:
         """Ids of those that the budget, or the others, wait for no longer, and why; to be asked often."""
         is_straggling = self._is_straggling()
         final_s = self._final_s()
-        if self._pace.left_s > final_s and not is_straggling:
+        is_over = self._pace.left_s <= final_s
+        if not is_over and not is_straggling:
             return {}
         names = self._wave.names if final_s else [*self._wave.loading]
-        return {name: self._why_late(name, is_straggling=is_straggling) for name in names}
+        return {
+            name: self._why_late(name, is_straggling=is_straggling)
+            for name in names
+            if is_over or not self._is_worth_waiting_for(name)
+        }
 
     def too_slow(self) -> list[str]:
         """Ids of those whose start-up takes longer than it may.
@@ -78,15 +85,23 @@ class Patience:
         begun = self._wave.loading.items()
         return [name for name, began_s in begun if name != ORIGINAL_ID and now - began_s > limit_s]
 
+    def _is_worth_waiting_for(self, name: str) -> bool:
+        """Whether an engine is warm, or warms up for no longer than may be, beside the original."""
+        began_s = self._wave.warming.get(name, -math.inf)
+        return name in self._wave.warm or self._pace.clock() - began_s < self._judge.patient_s
+
     def _why_late(self, name: str, *, is_straggling: bool) -> str:
         """What is said of one that is late."""
         if name in self._wave.loading:
             waited = format_duration(self._pace.clock() - self._wave.loading[name])
             if is_straggling:
-                return f"not ready after {waited}, when the others were; a larger `--budget` waits longer"
+                return f"not ready after {waited}, when the others were; {WAITS_LONGER}"
             return f"not ready when the budget ended ({waited})"
+        if is_straggling and name in self._wave.warming:
+            waited = format_duration(self._pace.clock() - self._wave.warming[name])
+            return f"its warm-up was not done after {waited}, when the others were checked; {WAITS_LONGER}"
         if is_straggling:
-            return "ready, but not checked when the others were; a larger `--budget` waits longer"
+            return f"ready, but not checked when the others were; {WAITS_LONGER}"
         left = format_duration(self._pace.left_s)
         return f"ready, but the final of others needed the {left} that were left of the budget"
 

@@ -1,4 +1,4 @@
-"""Where each engine of a wave stands on its way to the first timed window: it loads, is ready, or is warm."""
+"""Where each engine of a wave stands before its first timed window: it loads, answers, warms up, is warm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ class Wave:
         self.loading: dict[str, float] = {}
         """Those that do not answer yet, and when they were started."""
         self.cold: list[str] = []
-        """Those that answer, in the order in which they are warmed up."""
+        """Those that answer, in the order in which they will warm up."""
+        self.warming: dict[str, float] = {}
+        """Those that warm up, all at the same time, and since when."""
         self.warm: list[str] = []
         """Those that are warm and not gated."""
         self.original_due = False
@@ -21,7 +23,7 @@ class Wave:
     @property
     def names(self) -> list[str]:
         """Ids of all that are in it, the gate's reference included while that loads."""
-        return [*self.loading, *self.cold, *self.warm]
+        return [*self.loading, *self.cold, *self.warming, *self.warm]
 
     @property
     def is_over(self) -> bool:
@@ -31,6 +33,7 @@ class Wave:
     def remove(self, name: str) -> None:
         """`name` is out, wherever it is."""
         self.loading.pop(name, None)
+        self.warming.pop(name, None)
         for names in (self.cold, self.warm):
             if name in names:
                 names.remove(name)

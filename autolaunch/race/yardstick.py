@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from autolaunch.race import measure
 from autolaunch.race.engine import Engine
+from autolaunch.race.measure import WarmUp
 from autolaunch.race.outcomes import Window
 from autolaunch.race.workload import Workload
 
@@ -33,8 +34,11 @@ class Yardstick(Protocol):
     total_layers: int | None
     """Layers of the whole model where a slice is timed."""
 
-    def warm_up(self, engine: Engine, *, limit_s: float) -> Window:
-        """Let whatever compiles or autotunes for this workload do so now; the last batch, no measurement."""
+    def warm_up(self, engine: Engine) -> WarmUp:
+        """Let whatever compiles or autotunes for this workload do so; returns while that begins."""
+
+    def warmed(self, engine: Engine, window: Window) -> None:
+        """Take note of the last window of a warm-up that is over."""
 
     def calibrate(self, engine: Engine, *, limit_s: float) -> Window | None:
         """Settle the length of the windows on the first healthy engine; what it measured does not count."""
@@ -55,9 +59,12 @@ class WallYardstick:
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
 
-    def warm_up(self, engine: Engine, *, limit_s: float) -> Window:
+    def warm_up(self, engine: Engine) -> WarmUp:
         """Run the workload once, alone and at once."""
-        return measure.warm_up(engine, self.workload, seed=0, limit_s=limit_s)
+        return measure.warm_up(engine, self.workload)
+
+    def warmed(self, engine: Engine, window: Window) -> None:
+        """Nothing: windows are as long as the first of them asks for."""
 
     def calibrate(self, engine: Engine, *, limit_s: float) -> Window:
         """Make the windows long enough to mean something, by one window that does not count."""
@@ -102,11 +109,13 @@ class TraceYardstick:
         self._tail_layers = tail_layers
         self._tokens_per_step: WeakKeyDictionary[Engine, float] = WeakKeyDictionary()
 
-    def warm_up(self, engine: Engine, *, limit_s: float) -> Window:
-        """Run every batch that is traced, and one prompt alone; see what an engine that drafts accepts."""
-        warm = measure.warm_up_traced(engine, self.workload, seed=0, limit_s=limit_s)
-        self._tokens_per_step[engine] = warm.accept_length or 1.0
-        return warm
+    def warm_up(self, engine: Engine) -> WarmUp:
+        """Run every batch that is traced, and one prompt alone."""
+        return measure.warm_up_traced(engine, self.workload)
+
+    def warmed(self, engine: Engine, window: Window) -> None:
+        """See what an engine that drafts accepts."""
+        self._tokens_per_step[engine] = window.accept_length or 1.0
 
     def calibrate(self, engine: Engine, *, limit_s: float) -> None:
         """Nothing: a window is one batch, however long."""

@@ -136,7 +136,7 @@ def test_engines_that_load_together_are_polled(fake_engine: Make, mark: Mark) ->
     assert found["broken"].kind == "memory"
     with pytest.raises(EngineFailed):
         broken.poll_ready()
-    failure = slow.gives_up(12.0).failure
+    failure = slow.hangs("was not ready within 12 s").failure
     assert (failure.stage, failure.kind, failure.reason) == ("load", "hang", "was not ready within 12 s")
     assert well.ask("flush", 5) is True, "who was polled can be asked"
     for engine in (well, broken, slow):

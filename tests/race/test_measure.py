@@ -46,7 +46,7 @@ def test_a_window(fake_engine: Callable[..., Engine]) -> None:
     workload = Workload(input_tokens=10, output_tokens=5, concurrency=3, rounds=2)
     with fake_engine() as engine:
         engine.wait_ready(20)
-        warm_up(engine, workload, seed=1)
+        warm_up(engine, workload, seed=1).finish(20)
         flushes = engine.ask("server_info", 5)["flushes"]
         window = measure_window(engine, workload, seed=1)
         assert engine.ask("server_info", 5)["flushes"] == flushes + 1
@@ -146,7 +146,7 @@ def test_a_traced_window(fake_engine: Callable[..., Engine], tmp_path: Path, ran
     folder.mkdir()
     with fake_engine("well", "--tp", ranks) as engine:
         engine.wait_ready(20)
-        warm_up_traced(engine, workload)
+        warm_up_traced(engine, workload).finish(20)
         window = measure_traced(engine, workload, 1, folder=folder, layers=4, total_layers=10)
     assert (window.kind, window.prompts, window.input_tokens) == ("traced", 3, 120)
     assert window.output_tokens == 3 * TRACED_TOKENS, "as many as a settled step takes"
@@ -168,7 +168,7 @@ def test_long_answers_have_their_step_from_their_middle(
     workload = Workload(input_tokens=40, output_tokens=2000, concurrency=2, rounds=1)
     with fake_engine() as engine:
         engine.wait_ready(20)
-        warm = warm_up_traced(engine, workload)
+        warm = warm_up_traced(engine, workload).finish(20)
         window = measure_traced(engine, workload, 1, folder=tmp_path, layers=4, total_layers=4)
     assert (warm.input_tokens, warm.output_tokens) == (80, 2 * FEWEST_TRACED_TOKENS)
     assert (window.input_tokens, window.output_tokens) == (80, 2 * FEWEST_TRACED_TOKENS), (

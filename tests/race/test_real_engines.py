@@ -96,7 +96,7 @@ class Bench:
         """How an engine with `flags` fails, which it must, before or in its first window."""
         with pytest.raises(EngineFailed) as caught, self.engine(*flags, env=env) as engine:
             engine.wait_ready(START_LIMIT_S)
-            warm_up(engine, Workload())
+            warm_up(engine, Workload()).finish(120)
         return caught.value.failure
 
 
@@ -145,7 +145,7 @@ def test_the_original_answers_what_it_was_taught(original: Original, bench: Benc
 def test_windows_are_fresh_and_whole(original: Original) -> None:
     engine, _, _ = original
     workload = Workload()
-    warm_up(engine, workload)
+    warm_up(engine, workload).finish(120)
     windows = [measure_window(engine, workload, seed) for seed in range(4)]
     assert all(window.cached_tokens == 0 for window in windows)
     assert all(window.output_tokens == workload.prompts * workload.output_tokens for window in windows)

@@ -32,7 +32,7 @@ def test_the_wall(fake_engine: Callable[..., Engine]) -> None:
     yardstick = WallYardstick(SMALL)
     with fake_engine() as engine:
         engine.wait_ready(20)
-        yardstick.warm_up(engine, limit_s=20)
+        yardstick.warmed(engine, yardstick.warm_up(engine).finish(20))
         yardstick.calibrate(engine, limit_s=20)
         assert yardstick.workload.rounds == MAX_WINDOW_ROUNDS, "8 ms are made longer, up to a limit"
         found = yardstick.window(engine, 1, limit_s=20)
@@ -84,7 +84,6 @@ def test_an_engine_that_drafts_is_traced_for_as_many_steps(
     asked: list[float] = []
     drafting, plain = Namesake(), Namesake()
     warm = {drafting: replace(window(1.0), accept_length=2.5), plain: window(1.0)}
-    monkeypatch.setattr(module.measure, "warm_up_traced", lambda engine, *a, **k: warm[engine])
     monkeypatch.setattr(
         module.measure,
         "measure_traced",
@@ -92,7 +91,7 @@ def test_an_engine_that_drafts_is_traced_for_as_many_steps(
     )
     yardstick = TraceYardstick(SMALL, tmp_path, layers=4)
     for engine in (drafting, plain):
-        assert yardstick.warm_up(engine, limit_s=1) is warm[engine]  # type: ignore[arg-type]
+        yardstick.warmed(engine, warm[engine])  # type: ignore[arg-type]
         yardstick.window(engine, 1, limit_s=1)  # type: ignore[arg-type]
     assert asked == [2.5, 1.0]
 
