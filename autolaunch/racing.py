@@ -127,14 +127,16 @@ class _Opener:
         return self._engine(candidate, self.journal.log(candidate.id), folder, (), on_tick)
 
     def truth(self, folder: Path, on_tick: Callable[[], None]) -> Engine:
-        """The engine of the gate's reference, on the weights in `folder`, without what names their format."""
+        """The engine of the gate's reference, held, for the weights in `folder`; no flag names a format."""
         pins, catalogue = self.understood.request.pins, self.understood.catalogue
         plain = tuple(
             f"--no-{name.removeprefix('--')}"
             for name in ("--quantization", "--quantization-param-path")
             if (flag := catalogue.resolve(name)) is not None and flag.dest in pins
         )
-        return self._engine(Candidate(id="truth"), self.journal.log("truth"), folder, plain, on_tick)
+        return self._engine(
+            Candidate(id="truth"), self.journal.log("truth"), folder, plain, on_tick, held=True
+        )
 
     def _engine(
         self,
@@ -143,6 +145,8 @@ class _Opener:
         folder: Path | None,
         more: tuple[str, ...],
         on_tick: Callable[[], None],
+        *,
+        held: bool = False,
     ) -> Engine:
         overlay = trial_overlay(
             self.understood.request.pins,
@@ -165,6 +169,7 @@ class _Opener:
             on_tick=on_tick,
             company=self.ground.company.shared,
             sglang=self.invocation.interpreter.version,
+            held=held,
         )
 
 
@@ -189,12 +194,15 @@ def _setting(
 
 
 def _truth(opener: _Opener, piece: Slice | None, home: SliceHome | None) -> OpenTruth | None:
-    """What makes the gate's reference: the slice's weights written in bf16, then an engine on them."""
+    """What makes the gate's reference: an engine, and the slice's weights written in bf16 for it."""
     if piece is None or home is None:
         return None
 
-    def open_truth(on_tick: Callable[[], None]) -> Engine:
+    def open_truth(on_tick: Callable[[], None]) -> tuple[Engine, Callable[[], None]]:
         folder = home.new("plain")
+        return opener.truth(folder, on_tick), lambda: make_weights(folder, on_tick)
+
+    def make_weights(folder: Path, on_tick: Callable[[], None]) -> None:
         setting = Setting(
             python=opener.invocation.original.argv[0],
             environ=opener.invocation.original.environment(opener.invocation.environ),
@@ -209,7 +217,6 @@ def _truth(opener: _Opener, piece: Slice | None, home: SliceHome | None) -> Open
             reason = "; ".join((error.what, *error.because))
             raise EngineFailed(Failure("load", "environment", reason)) from error
         opener.journal.write("plain-weights", bytes=made.bytes, seconds=made.seconds, device=made.device)
-        return opener.truth(folder, on_tick)
 
     return open_truth
 

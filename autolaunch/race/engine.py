@@ -57,13 +57,14 @@ class Engine:
         on_tick: Tick | None = None,
         company: bool = False,
         sglang: str | None = None,
+        held: bool = False,
     ) -> None:
         """An engine for `command`, as it would be exec'ed, plus `overlay`; nothing is started yet.
 
         `environ` is what the command would inherit; the variables of the command are added here, and keys
         for HTTP are kept from it.  The output of the engine and of its guard is appended to `log`.
         `company` says that others share its GPUs; `sglang` is the version, which decides where compiled
-        kernels are kept.
+        kernels are kept.  One that is `held` imports SGLang and goes on when it is let, with `release`.
         """
         self._python, self._tokens = split_command(command)
         self._environ = command.environment(environ)
@@ -72,6 +73,7 @@ class Engine:
         self._on_tick = on_tick or (lambda: None)
         self._company = company
         self._sglang = sglang
+        self._held = held
         self.overlay = overlay
         self.log = log
         self.stage: Stage = "start"
@@ -110,8 +112,15 @@ class Engine:
             )
             undo.pop_all()
         control.listen(self._guarded.status_fd)
-        control.send({"argv": list(without_credentials(self._tokens)), "overlay": list(self.overlay)})
+        argv = list(without_credentials(self._tokens))
+        control.send({"argv": argv, "overlay": list(self.overlay), "held": self._held})
         self._exchange(0)
+
+    def release(self) -> None:
+        """Let an engine that is held go on."""
+        if self._control is not None:
+            self._control.send({"go": True})
+            self._exchange(0)
 
     def wait_ready(self, limit_s: float) -> EngineReady:
         """Wait until the engine answers; EngineFailed says at which stage it ended instead."""

@@ -68,7 +68,7 @@ class Loader:
         self.crowded = []
         for candidate in candidates:
             self._begin(candidate)
-        # Last, for its weights are made first, and the others load meanwhile.
+        # Last, for nothing is looked at while its weights are made.
         if start == 1 and self._truth.begin():
             wave.loading[TRUTH_ID] = self._pace.clock()
         try:

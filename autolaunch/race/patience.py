@@ -64,17 +64,15 @@ class Patience:
 
     def late(self) -> dict[str, str]:
         """Ids of those that the budget, or the others, wait for no longer, and why; to be asked often."""
-        is_straggling = self._is_straggling()
+        through_s = self._through_s()
         final_s = self._final_s()
-        is_over = self._pace.left_s <= final_s
-        if not is_over and not is_straggling:
+        if self._pace.left_s <= final_s:
+            names = self._wave.names if final_s else [*self._wave.loading]
+            return {name: self._why_late(name) for name in names}
+        if through_s is None:
             return {}
-        names = self._wave.names if final_s else [*self._wave.loading]
-        return {
-            name: self._why_late(name, is_straggling=is_straggling)
-            for name in names
-            if is_over or not self._is_worth_waiting_for(name)
-        }
+        late = [name for name in self._wave.names if self._straggles(name, through_s)]
+        return {name: self._why_straggling(name) for name in late}
 
     def too_slow(self) -> list[str]:
         """Ids of those whose start-up takes longer than it may.
@@ -85,34 +83,45 @@ class Patience:
         begun = self._wave.loading.items()
         return [name for name, began_s in begun if name != ORIGINAL_ID and now - began_s > limit_s]
 
-    def _is_worth_waiting_for(self, name: str) -> bool:
-        """Whether an engine is warm, or warms up for no longer than may be, beside the original."""
-        began_s = self._wave.warming.get(name, -math.inf)
-        return name in self._wave.warm or self._pace.clock() - began_s < self._judge.patient_s
+    def _straggles(self, name: str, through_s: float) -> bool:
+        """Whether others, who have been through for `through_s`, have waited long enough for this one.
 
-    def _why_late(self, name: str, *, is_straggling: bool) -> str:
-        """What is said of one that is late."""
+        One that warms up compiles: what it may take counts from its own beginning, and by the original's.
+        One that is warm has only its gate before it.
+        """
+        limit_s = max(STRAGGLER_S, STRAGGLER_SHARE * self._pace.budget_s)
+        if name in self._wave.warming:
+            others = set(self._wave.names) - set(self._wave.warming)
+            took_s = self._pace.clock() - self._wave.warming[name]
+            return (not others or through_s > limit_s) and took_s > max(limit_s, self._judge.patient_s)
+        return name not in self._wave.warm and through_s > limit_s
+
+    def _why_straggling(self, name: str) -> str:
+        """What is said of one that the others do not wait for."""
+        if name in self._wave.warming:
+            took = format_duration(self._pace.clock() - self._wave.warming[name])
+            return f"its warm-up was not done after {took}, when the others were checked; {WAITS_LONGER}"
         if name in self._wave.loading:
             waited = format_duration(self._pace.clock() - self._wave.loading[name])
-            if is_straggling:
-                return f"not ready after {waited}, when the others were; {WAITS_LONGER}"
+            return f"not ready after {waited}, when the others were; {WAITS_LONGER}"
+        return f"ready, but not checked when the others were; {WAITS_LONGER}"
+
+    def _why_late(self, name: str) -> str:
+        """What is said of one that the budget does not wait for."""
+        if name in self._wave.loading:
+            waited = format_duration(self._pace.clock() - self._wave.loading[name])
             return f"not ready when the budget ended ({waited})"
-        if is_straggling and name in self._wave.warming:
-            waited = format_duration(self._pace.clock() - self._wave.warming[name])
-            return f"its warm-up was not done after {waited}, when the others were checked; {WAITS_LONGER}"
-        if is_straggling:
-            return f"ready, but not checked when the others were; {WAITS_LONGER}"
         left = format_duration(self._pace.left_s)
         return f"ready, but the final of others needed the {left} that were left of the budget"
 
-    def _is_straggling(self) -> bool:
-        """Whether those that passed the gate have waited long enough for the others of a shared wave."""
+    def _through_s(self) -> float | None:
+        """How long ago the last of a shared wave passed the gate, once two have; else None."""
         passed, now = len(self._through()), self._pace.clock()
         if passed != self._passed[0]:
             self._passed = (passed, now)
         if not self._wave.shared or self._wave.start > 1 or passed < self._passed_before + 2:
-            return False
-        return now - self._passed[1] > max(STRAGGLER_S, STRAGGLER_SHARE * self._pace.budget_s)
+            return None
+        return now - self._passed[1]
 
     def _final_s(self) -> float:
         """What a short final of those that passed the gate would take, once there are two; else nothing."""

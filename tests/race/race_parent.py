@@ -38,7 +38,7 @@ def main(job: dict[str, object]) -> None:
     )
     with Journal(folder) as journal:
 
-        def open_engine(candidate: Candidate, on_tick: Callable[[], None]) -> Engine:
+        def open_engine(candidate: Candidate, on_tick: Callable[[], None], *, held: bool = False) -> Engine:
             flags = ("--behave", str(behave.get(candidate.id, "well")))
             return Engine(
                 Command((sys.executable, "-m", "sglang.launch_server", "--model-path", "m", *flags)),
@@ -47,10 +47,11 @@ def main(job: dict[str, object]) -> None:
                 environ=os.environ,
                 cwd=FAKE,
                 on_tick=on_tick,
+                held=held,
             )
 
-        def open_truth(on_tick: Callable[[], None]) -> Engine:
-            return open_engine(Candidate("truth"), on_tick)
+        def open_truth(on_tick: Callable[[], None]) -> tuple[Engine, Callable[[], None]]:
+            return open_engine(Candidate("truth"), on_tick, held=True), lambda: None
 
         os.write(1, b"starting\n")
         result = Race(

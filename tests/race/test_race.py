@@ -105,6 +105,9 @@ class ScriptedEngine:
         self.events.append(f"ready {self.name}")
         return EngineReady(self.script.startup_s, self.script.resolved)
 
+    def release(self) -> None:
+        self.events.append(f"release {self.name}")
+
     def hangs(self, what: str) -> EngineFailed:
         return EngineFailed(Failure("start", "hang", what))
 
@@ -553,7 +556,7 @@ def test_a_slow_warm_up_is_not_waited_for_when_the_others_are_through(clock: Clo
     result = run(clock, tmp_path, scripts, company=FOUR_AT_ONCE, budget_s=100)
     (dropped,) = result.dropped
     words = (
-        "its warm-up was not done after 27 s, when the others were checked; a larger `--budget` waits longer"
+        "its warm-up was not done after 17 s, when the others were checked; a larger `--budget` waits longer"
     )
     assert (dropped.label, dropped.reason) == ("--flag-1", words)
     assert clock.now < 60
@@ -803,12 +806,13 @@ def test_an_original_without_room_starts_the_race_anew_one_by_one(clock: Clock, 
 
 def test_the_truth_is_asked_once_and_ended_before_anything_is_timed(clock: Clock, tmp_path: Path) -> None:
     def open_truth(on_tick: Callable[[], None]) -> Any:
-        return ScriptedEngine("truth", Script(startup_s=30), clock, on_tick)
+        engine = ScriptedEngine("truth", Script(startup_s=30), clock, on_tick)
+        return engine, lambda: ScriptedEngine.events.append("weights")
 
     scripts = {"c0": Script(startup_s=10), "c1": Script(startup_s=10), "c2": Script(startup_s=40)}
     result = run(clock, tmp_path, scripts, company=FOUR_AT_ONCE, open_truth=open_truth)
     log = ScriptedEngine.events
-    assert log[:4] == ["start c0", "start c1", "start c2", "start truth"]
+    assert log[:6] == ["start c0", "start c1", "start c2", "start truth", "weights", "release truth"]
     assert log.index("ready c1") < log.index("ask truth") < log.index("check c1 by the truth")
     assert log.index("close truth") < log.index("ready c2") < log.index("window c0")
     assert trial(result, "c0").gate is not None
@@ -825,12 +829,25 @@ def test_the_truth_is_asked_once_and_ended_before_anything_is_timed(clock: Clock
 )
 def test_without_the_truth_the_race_goes_on(script: Script, clock: Clock, tmp_path: Path) -> None:
     def open_truth(on_tick: Callable[[], None]) -> Any:
-        return ScriptedEngine("truth", script, clock, on_tick)
+        return ScriptedEngine("truth", script, clock, on_tick), lambda: None
 
     scripts = {"c0": Script(), "c1": Script(tok_per_s=150)}
     result = run(clock, tmp_path, scripts, company=FOUR_AT_ONCE, open_truth=open_truth)
     assert choose(result).candidate.id == "c1"
     assert "truth-lost" in (tmp_path / "journal.jsonl").read_text()
+
+
+def test_a_truth_without_weights_is_ended_and_the_race_goes_on(clock: Clock, tmp_path: Path) -> None:
+    def open_truth(on_tick: Callable[[], None]) -> Any:
+        return ScriptedEngine("truth", Script(), clock, on_tick), raising(
+            Failure("load", "environment", "no disk")
+        )
+
+    scripts = {"c0": Script(), "c1": Script(tok_per_s=150)}
+    result = run(clock, tmp_path, scripts, company=FOUR_AT_ONCE, open_truth=open_truth)
+    assert choose(result).candidate.id == "c1"
+    assert ScriptedEngine.events[3:4] == ["close truth"]
+    assert "no disk" in (tmp_path / "journal.jsonl").read_text()
 
 
 def test_at_most_three_finalists_where_windows_tell_them_apart(clock: Clock, tmp_path: Path) -> None:
@@ -842,6 +859,20 @@ def test_at_most_three_finalists_where_windows_tell_them_apart(clock: Clock, tmp
     assert [one.candidate.id for one in result.trials if one.rounds] == ["c0", "c4", "c5", "c6"]
     assert all(one.failure is None and one.screen for one in result.trials)
     assert choose(result).candidate.id == "c6"
+
+
+@pytest.mark.parametrize(("noise", "stays"), [(0.25, True), (0.0, False)])
+def test_who_goes_on_depends_on_how_well_windows_tell_apart(
+    noise: float, stays: bool, clock: Clock, tmp_path: Path
+) -> None:
+    scripts = {"c0": Script(), "c1": Script(tok_per_s=80), "c2": Script(tok_per_s=120)}
+    yardstick = WallYardstick(Workload())
+    yardstick.noise = noise
+    result = run(clock, tmp_path, scripts, company=FOUR_AT_ONCE, yardstick=yardstick)
+    failed = trial(result, "c1").failure
+    assert (failed is None) == stays
+    if failed is not None:
+        assert failed.reason == "0.80 times the original's throughput in the better of two windows"
 
 
 def test_waves_leave_room_and_the_best_stay(clock: Clock, tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
     python engine_host.py --control FD
 
-The first line that comes in is the job: `{"argv": [SGLang's tokens], "overlay": [more tokens]}`.  The
-server arguments are made as `python -m sglang.launch_server` makes them: plugins first, then SGLang's
-own parser.  Out go events, one JSON object a line:
+The first line that comes in is the job:
+
+    {"argv": [SGLang's tokens], "overlay": [more tokens], "held": false}
+
+One that is held imports SGLang, and waits for a second line, `{"go": true}`, before it looks at anything: its
+model may not be there yet.  The server arguments are made as `python -m sglang.launch_server` makes them:
+plugins first, then SGLang's own parser.  Out go events, one JSON object a line:
 
     {"event": "stage", "stage": "start" | "load"}
     {"event": "ready", "ready_s": 1234.5, "resolved": {...}, "engine": {"vocab_size": 512, ...}}
@@ -34,7 +38,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,7 +58,10 @@ def main(argv: Sequence[str]) -> int:
     stage = "start"
     control.send({"event": "stage", "stage": stage})
     try:
-        server_args = make_server_args(job["argv"], job["overlay"])
+        prepare = import_parser()
+        if job["held"] and control.read() is None:
+            return 0
+        server_args = make_server_args(prepare, job["argv"], job["overlay"])
         stage = "load"
         control.send({"event": "stage", "stage": stage})
         operations = load_operations()
@@ -93,7 +100,7 @@ def look_like_launch_server() -> None:
             del sys.path[0]
 
 
-def make_server_args(argv: list[str], overlay: list[str]) -> Any:
+def import_parser() -> Callable[[list[str]], Any]:
     """SGLang's own reading of its tokens, plugins loaded first where the version has any."""
     try:
         plugins = importlib.import_module("sglang.srt.plugins")
@@ -102,8 +109,16 @@ def make_server_args(argv: list[str], overlay: list[str]) -> Any:
             raise
     else:
         plugins.load_plugins()
+    prepare: Callable[[list[str]], Any] = importlib.import_module(
+        "sglang.srt.server_args"
+    ).prepare_server_args
+    return prepare
+
+
+def make_server_args(prepare: Callable[[list[str]], Any], argv: list[str], overlay: list[str]) -> Any:
+    """The server arguments that SGLang makes of its tokens and those of the overlay."""
     with understanding_absent(overlay):
-        return importlib.import_module("sglang.srt.server_args").prepare_server_args([*argv, *overlay])
+        return prepare([*argv, *overlay])
 
 
 @contextlib.contextmanager
