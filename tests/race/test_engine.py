@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,8 +120,8 @@ def test_engines_that_load_together_are_polled(fake_engine: Make, mark: Mark) ->
     for engine in (well, broken, slow):
         engine.start()
     waiting, found = {"well": well, "broken": broken}, {}
-    deadline = time.monotonic() + 20
-    while waiting and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while (waiting or slow.stage != "load") and time.monotonic() < deadline:
         for name, engine in list(waiting.items()):
             began_s = time.monotonic()
             try:
@@ -138,11 +139,79 @@ def test_engines_that_load_together_are_polled(fake_engine: Make, mark: Mark) ->
         broken.poll_ready()
     failure = slow.hangs("was not ready within 12 s").failure
     assert (failure.stage, failure.kind, failure.reason) == ("load", "hang", "was not ready within 12 s")
-    assert well.ask("flush", 5) is True, "who was polled can be asked"
+    assert well.ask("flush", 20) is True, "who was polled can be asked"
     for engine in (well, broken, slow):
         engine.let_go()
     for engine in (well, broken, slow):
         engine.close()
+    assert mark.pids() == {}
+
+
+def polled(engine: Engine, number: int, limit_s: float = 20.0) -> Any:
+    """The answer to what was begun, looked for again and again."""
+    deadline = time.monotonic() + limit_s
+    while (answer := engine.poll(number)) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return answer
+
+
+def test_engines_work_at_the_same_time(fake_engine: Make) -> None:
+    first, second = fake_engine(), fake_engine()
+    for engine in (first, second):
+        engine.start()
+    for engine in (first, second):
+        engine.wait_ready(20)
+    prompts = [[1] * 40_000] * 8  # more than a socket takes at once
+    begun, answers = {}, []
+    for engine in (first, second):
+        engine.begin("flush")
+        begun[engine] = engine.begin("load", input_ids=prompts, output_tokens=1000, concurrency=8)
+    deadline = time.monotonic() + 30
+    while begun and time.monotonic() < deadline:
+        for engine, number in list(begun.items()):
+            if (answer := engine.poll(number)) is not None:
+                answers.append(answer)
+                del begun[engine]
+    spans = [(answer["started_s"], answer["started_s"] + answer["wall_s"]) for answer in answers]
+    assert max(start for start, _ in spans) < min(end for _, end in spans), "neither waited for the other"
+    assert [len(answer["requests"]) for answer in answers] == [8, 8]
+    assert first.ask("flush", 20) is True
+
+
+@pytest.mark.parametrize(("behave", "kind"), [("serve-raise", "memory"), ("serve-kill", "crash")])
+def test_what_fails_once_it_is_begun(behave: str, kind: str, fake_engine: Make) -> None:
+    engine = fake_engine(behave)
+    engine.start()
+    engine.wait_ready(20)
+    engine.begin("load", input_ids=[[1]], output_tokens=2, concurrency=1)
+    number = engine.begin("flush")
+    with pytest.raises(EngineFailed) as caught:
+        polled(engine, number)
+    assert (caught.value.failure.stage, caught.value.failure.kind) == ("serve", kind)
+    for again in (lambda: engine.poll(number), lambda: engine.begin("flush")):
+        with pytest.raises(EngineFailed) as same:
+            again()
+        assert same.value.failure is caught.value.failure
+
+
+def test_one_that_is_held_waits(fake_engine: Make) -> None:
+    """Its model may be made meanwhile."""
+    held, other = fake_engine(held=True), fake_engine()
+    held.start()
+    other.start()
+    other.wait_ready(20)
+    time.sleep(0.5)
+    assert held.poll_ready() is None
+    assert held.stage == "start"
+    held.release()
+    assert held.wait_ready(20).resolved["version"] == "0.0.fake"
+    assert held.ask("flush", 20) is True
+
+
+def test_one_that_is_held_can_be_closed(fake_engine: Make, mark: Mark) -> None:
+    held = fake_engine(held=True)
+    held.start()
+    held.close()
     assert mark.pids() == {}
 
 
