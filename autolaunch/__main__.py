@@ -19,9 +19,10 @@ def main() -> int:
             silence(sys.stdout)  # else Python tries again at its exit, and ends with 120
             sys.exit(f"error: could not write to stdout\n  because {error.strerror}")
         return 0
-    from autolaunch.launch_server import end_at_interrupt
+    from autolaunch.launch_server import collect_rarely, end_at_interrupt
 
     end_at_interrupt()
+    collect_rarely()
     from autolaunch.cli import autolaunch, run_command
 
     return run_command(autolaunch, sys.argv[1:], "autolaunch")

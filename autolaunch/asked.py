@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import TYPE_CHECKING
 
-from autolaunch.candidates.generate import Field
 from autolaunch.detect.machine import Machine
 from autolaunch.invocation import Invocation, Understood
 from autolaunch.launch.attempts import Fallback
+from autolaunch.values import dataclass
 
 if TYPE_CHECKING:
     from autolaunch.assessment import Assessment
+    from autolaunch.candidates.generate import Field
     from autolaunch.profiles.failed import Failed
     from autolaunch.race.objective import Objective
     from autolaunch.race.workload import Workload

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 from autolaunch import unmeasured
 from autolaunch.asked import Asked, Start
-from autolaunch.candidates.dimensions import load_choices
-from autolaunch.candidates.generate import Field, generate
 from autolaunch.detect.machine import Machine, detect_machine
 from autolaunch.errors import UsageError, render_message
 from autolaunch.folders import FAILURES, is_there, typed_path
@@ -21,13 +19,13 @@ from autolaunch.invocation import Invocation, Understood
 from autolaunch.launch import attempts
 from autolaunch.launch.report import Reporter
 from autolaunch.race.progress import Progress
-from autolaunch.race.when import why_not_race
 from autolaunch.request.catalogue import load_catalogue
 from autolaunch.request.command_line import read_request
 from autolaunch.request.weights import weights_are_local
 
 if TYPE_CHECKING:
     from autolaunch.assessment import Assessment
+    from autolaunch.candidates.generate import Field
     from autolaunch.checkpoint.checkpoint import Checkpoint
     from autolaunch.checkpoint.problems import NotInspected
     from autolaunch.ground import Ground
@@ -163,6 +161,8 @@ def field_of(
     """Stage `candidates`: who may race."""
     if assessment is not None:
         return assessment.field
+    from autolaunch.candidates.dimensions import load_choices
+    from autolaunch.candidates.generate import generate
     from autolaunch.learning import why_not
 
     return generate(
@@ -203,6 +203,8 @@ def reason_not_to_race(asked: Asked, ground: Ground | None = None) -> str | None
         return "`--budget 0` leaves no time for a race"
     if options.dry_run and options.tune == "auto":
         return "`--dry-run` starts nothing; `--tune quick` races first"
+    from autolaunch.race.when import why_not_race
+
     expected_s = options.budget_s
     if ground is not None:
         company = ground.company

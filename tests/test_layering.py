@@ -16,6 +16,7 @@ ORDER = [
     "autolaunch",
     "errors",
     "units",
+    "values",
     "redact",
     "folders",
     "tables",

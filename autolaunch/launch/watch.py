@@ -14,25 +14,26 @@ NOTE: runs by path, in isolation, with the standard library only: of autolaunch 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import select
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from autolaunch.launch.watching.asking import ServerEndedError
 from autolaunch.launch.watching.client import Client
 from autolaunch.launch.watching.ending import UNKNOWN, Witness, call_witness, how_it_ended
 from autolaunch.launch.watching.health import Health, is_taken, wait_until_healthy
 from autolaunch.launch.watching.orders import Orders, take_over
 from autolaunch.launch.watching.record import Record, fields_of, mark_profile, now
 from autolaunch.launch.watching.server import Server
-from autolaunch.launch.watching.verifying import Finding, Verifier
+
+if TYPE_CHECKING:
+    from autolaunch.launch.watching.verifying import Finding
 
 PORT_TAKEN = "another process listened on its port"
 _PROC = Path("/proc")
@@ -40,21 +41,18 @@ _PROC = Path("/proc")
 
 def main(argv: list[str]) -> int:
     """Watch the server of `argv` until it ends; returns 0."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--pid", type=int, required=True)
-    parser.add_argument("--record", type=Path, required=True)
-    parser.add_argument("--attempt", required=True)
-    parser.add_argument("--orders", type=int, required=True)
-    options = parser.parse_args(argv)
+    # By hand: nobody types this, and the server that starts meanwhile has a better use for the time.
+    options = dict(zip(argv[::2], argv[1::2], strict=True))
+    pid = int(options["--pid"])
     try:
-        orders = take_over(options.orders)
+        orders = take_over(int(options["--orders"]))
     except (OSError, ValueError, TypeError, KeyError) as error:
         say(f"the server is not watched: its watcher's orders are missing ({type(error).__name__}: {error})")
         return 1
     detach()
-    server = Server(options.pid)
-    record = Record(options.record, options.attempt, say)
-    if os.getppid() != options.pid:  # it ended before this line; only now would its end be noticed
+    server = Server(pid)
+    record = Record(Path(options["--record"]), options["--attempt"], say)
+    if os.getppid() != pid:  # it ended before this line; only now would its end be noticed
         ended = how_it_ended(server.pid, server.pid_fd)
         told = {} if ended == UNKNOWN else {"ended": ended}
         if is_taken(orders.port):
@@ -63,7 +61,7 @@ def main(argv: list[str]) -> int:
             record.try_to_note(told)
         return 0
     with record.lifeline():
-        witness = call_witness(options.pid, server.pid_fd, record.note)
+        witness = call_witness(pid, server.pid_fd, record.note)
         attend(server, record, orders, witness)
         witness.dismiss()
         redirect_to_null(2)
@@ -83,6 +81,10 @@ def attend(server: Server, record: Record, orders: Orders, witness: Witness) -> 
     if orders.verify == "off":
         say(healthy)
         return
+    # Loaded before (`health.bring_in`), but not at this process's start.
+    from autolaunch.launch.watching.asking import ServerEndedError
+    from autolaunch.launch.watching.verifying import Verifier
+
     try:
         finding = Verifier(orders, server, client).find()
     except ServerEndedError:  # how it ended is told, and what follows is for the next start to judge

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from autolaunch.profiles import files
@@ -12,6 +13,7 @@ from autolaunch.profiles.document import SIZE_LIMIT, ProfileError, from_toml
 from autolaunch.profiles.names import SUFFIX, is_name
 from autolaunch.profiles.profile import Profile
 from autolaunch.profiles.status import moment, written
+from autolaunch.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Kept:
     """Whether it lies in the folder that is written."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Reader:
     """Reads profiles until that has taken `limit_s`: files of strangers may be made to cost time."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal
 
 from autolaunch.profiles.profile import Chosen
 from autolaunch.request.flags import Flag, FlagCatalogue
-from autolaunch.tables import load_rows
+from autolaunch.tables import load_rows, load_table
+from autolaunch.values import dataclass
 
 Kind = Literal["choice", "words", "number", "switch", "model"]
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}", re.ASCII)
@@ -201,4 +201,5 @@ def _shown(text: str) -> str:
 @cache
 def _tables() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The file, read once."""
-    return load_rows("tuned_flags", "flag"), load_rows("tuned_flags", "variable")
+    table = load_table("tuned_flags")
+    return table["flag"], table["variable"]

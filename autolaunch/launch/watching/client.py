@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import io
 import json
 import socket
@@ -119,6 +118,8 @@ class Client:
         return self._send("POST", path, body, limit_s, LONGEST_ANSWER_BYTES)
 
     def _send(self, method: str, path: str, body: object | None, limit_s: float, most_bytes: int) -> Reply:
+        import http.client  # loaded before (`health.bring_in`), but not at the watcher's start
+
         deadline = time.monotonic() + limit_s
         headers = {"User-Agent": USER_AGENT, "Connection": "close", "Accept": "application/json"}
         data = None

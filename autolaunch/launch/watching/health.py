@@ -40,6 +40,7 @@ def wait_until_healthy(
     started = time.monotonic()
     listened, occupied = False, is_occupied(server.look(), orders.port)
     while not server.wait(LOOK_EVERY_S):
+        bring_in()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)  # children of this process from before it became the watcher
         is_open = listens(server.look(), orders.port)
@@ -54,6 +55,18 @@ def wait_until_healthy(
     if not listened:  # a port that is taken ends a server at once, before any look from the loop above
         occupied = occupied or is_occupied(server.left(), orders.port)
     return Health(None, listened, occupied)
+
+
+def bring_in() -> None:
+    """Load what the server is asked with, and marked.
+
+    It takes longer than all else of the watcher, so not at its start, when the server starts too; but long
+    before it is used: what is loaded an upgrade of autolaunch or of Python does not change under it.
+    """
+    import http.client  # noqa: F401
+    import subprocess  # noqa: F401
+
+    import autolaunch.launch.watching.verifying  # noqa: F401
 
 
 def is_occupied(tree: list[int], port: int) -> bool:

@@ -10,17 +10,17 @@ import contextlib
 import fcntl
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from autolaunch.launch.watching.orders import Orders
-from autolaunch.launch.watching.verifying import Finding
+if TYPE_CHECKING:
+    from autolaunch.launch.watching.orders import Orders
+    from autolaunch.launch.watching.verifying import Finding
 
 LOCK_LIMIT_S = 10.0
 LIFELINE_LIMIT_S = 2.0
@@ -127,6 +127,8 @@ def mark_profile(orders: Orders, finding: Finding, ended_within: Callable[[float
     record has it, and the next start reads that; so nobody who reads the server's stderr waits for it longer
     than the server lives.
     """
+    import subprocess  # as in `health.bring_in`
+
     profile = orders.profile
     if profile is None or finding.status not in ("verified", "quarantined"):
         return None
