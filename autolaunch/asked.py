@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import TYPE_CHECKING
 
 from autolaunch.detect.machine import Machine
 from autolaunch.invocation import Invocation, Understood
 from autolaunch.launch.attempts import Fallback
-from autolaunch.values import dataclass
 
 if TYPE_CHECKING:
     from autolaunch.assessment import Assessment

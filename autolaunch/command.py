@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from autolaunch.candidates.candidate import Candidate
-from autolaunch.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-
-from autolaunch.values import dataclass
 
 HOME_VARIABLE = "AUTOLAUNCH_HOME"
 FAILURES = "failures.toml"

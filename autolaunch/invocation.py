@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from autolaunch.command import Command
@@ -11,7 +12,6 @@ from autolaunch.options import ServeOptions
 from autolaunch.request.command_line import CommandName, Request
 from autolaunch.request.flags import FlagCatalogue
 from autolaunch.request.interpreter import Interpreter
-from autolaunch.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

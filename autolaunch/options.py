@@ -8,11 +8,10 @@ SGLang's and stays where it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import click
-
-from autolaunch.values import dataclass
 
 if TYPE_CHECKING:
     from autolaunch.race.slo import Slo

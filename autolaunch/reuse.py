@@ -7,6 +7,7 @@ or weights differ, and `--stale` says what then; with anything else it is for an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from autolaunch import __version__
@@ -23,7 +24,6 @@ from autolaunch.profiles.profile import Chosen, Fingerprint, Profile
 from autolaunch.profiles.proofs import proof_of
 from autolaunch.profiles.store import Store
 from autolaunch.race.progress import Progress
-from autolaunch.values import dataclass
 
 if TYPE_CHECKING:
     from autolaunch.options import StaleWord

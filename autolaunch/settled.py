@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autolaunch.candidates.candidate import Candidate
 from autolaunch.launch import attempts
-from autolaunch.values import dataclass
 
 if TYPE_CHECKING:
     from autolaunch.choose import Choice

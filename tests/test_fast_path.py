@@ -48,16 +48,6 @@ def test_a_start_by_a_profile_imports_nothing_slow() -> None:
     assert not (SLOW | ABSENT).intersection(found)
 
 
-def test_its_frozen_values_are_the_cheap_ones() -> None:
-    code = (
-        f"import {PATH}, dataclasses; "
-        "print(*(name for name, one in sys.modules.items() if name.startswith('autolaunch.')"
-        " and getattr(one, 'dataclass', None) is dataclasses.dataclass))"
-    )
-    # The watcher runs by path and imports nothing but its neighbours.
-    assert printed(code) == ["autolaunch.launch.watching.orders"]
-
-
 def test_a_watcher_imports_what_it_asks_with_once_there_is_somebody_to_ask() -> None:
     found = printed(f"import {WATCHER}; print(*sys.modules)", "-I", "-S")
     assert not (SLOW | UNTIL_HEALTHY).intersection(found)

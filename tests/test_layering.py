@@ -16,7 +16,6 @@ ORDER = [
     "autolaunch",
     "errors",
     "units",
-    "values",
     "redact",
     "folders",
     "tables",

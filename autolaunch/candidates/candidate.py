@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
-
-from autolaunch.values import dataclass
 
 Stage = Literal["table", "start", "load", "capture", "gate", "serve"]
 """Where a candidate was when it ended."""

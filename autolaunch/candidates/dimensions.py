@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from autolaunch.request.flags import FlagCatalogue
 from autolaunch.tables import load_rows
-from autolaunch.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

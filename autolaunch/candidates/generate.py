@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from autolaunch.candidates.candidate import ORIGINAL, Candidate, Dropped
 from autolaunch.candidates.dimensions import Choice, shown_as
@@ -14,7 +15,6 @@ from autolaunch.detect.machine import Machine
 from autolaunch.errors import UsageError
 from autolaunch.request.command_line import Request
 from autolaunch.request.flags import FlagCatalogue
-from autolaunch.values import dataclass
 
 MAX_CANDIDATES = 12
 WhyNot = Callable[[Candidate], Dropped | None]

@@ -8,10 +8,10 @@ A `NotInspected` is no error: SGLang may serve such a model, autolaunch only kno
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from autolaunch.errors import EXIT_USAGE, AutolaunchError
-from autolaunch.values import dataclass
 
 Kind = Literal[
     "gguf",  # a GGUF file, a folder of them, or a reference to one on the hub

@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from autolaunch.detect.host import Platform
 from autolaunch.detect.nvml import Tenant
 from autolaunch.request.command_line import Notice
-from autolaunch.values import dataclass
 
 SCHEMA = "autolaunch.machine/1"
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from autolaunch.tables import load_rows
-from autolaunch.values import dataclass
 
 _LIBRARY = "contextlib.py"
 """A file that each standard library has."""

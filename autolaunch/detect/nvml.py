@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
-
-from autolaunch.values import dataclass
 
 # NOTE: plain numbers, as nvidia-ml-py defines NVML_P2P_CAPS_INDEX_READ as the tuple `(0,)`.
 _P2P_READ, _P2P_NVLINK, _P2P_OK = 0, 2, 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from autolaunch.errors import UsageError
 from autolaunch.tables import load_table
-from autolaunch.values import dataclass
 
 # Words that tell nothing apart; "edition" and "generation" only end names.
 _NOISE = re.compile(r"nvidia|geforce|tesla|edition|generation|\(r\)|\(tm\)")

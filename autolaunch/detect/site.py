@@ -11,11 +11,11 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autolaunch.folders import is_folder
 from autolaunch.request.interpreter import Interpreter
-from autolaunch.values import dataclass
 
 PROBE_TIMEOUT_S = 10.0
 

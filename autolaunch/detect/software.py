@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -20,7 +20,6 @@ from autolaunch.errors import UsageError
 from autolaunch.request.interpreter import Interpreter
 from autolaunch.request.probe import UNKNOWN_VERSION
 from autolaunch.tables import load_rows
-from autolaunch.values import dataclass
 
 VersionSource = Literal["installed", "assumed", "pinned-by-sglang"]
 

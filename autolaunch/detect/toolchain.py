@@ -10,10 +10,10 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autolaunch.folders import is_file, is_folder, is_there
-from autolaunch.values import dataclass
 
 _FOLDERS = ("CUDA_HOME", "CUDA_PATH")
 _DEFAULT_FOLDER = "usr/local/cuda"

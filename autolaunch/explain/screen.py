@@ -10,10 +10,10 @@ import io
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, Literal, TextIO
 
 from autolaunch.errors import AutolaunchError
-from autolaunch.values import dataclass
 
 Style = Literal["", "good", "bad", "warn", "head", "dim"]
 

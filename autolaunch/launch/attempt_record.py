@@ -17,14 +17,13 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from autolaunch.command import Command
 from autolaunch.launch.processes import boot_id, pid_namespace, start_ticks_of
 from autolaunch.redact import redact_argv
-from autolaunch.values import dataclass
 
 SCHEMA = "autolaunch.attempts/1"
 LOCK_LIMIT_S = 5.0

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from autolaunch.launch.attempt_record import Attempt, locked, read_record, sweep
 from autolaunch.launch.mistrust import Fallback, choice_of, verdict, was_bad, written
 from autolaunch.launch.processes import boot_id, pid_namespace, start_ticks_of
 from autolaunch.units import now_utc
-from autolaunch.values import dataclass
 
 __all__ = [
     "Attempt",

@@ -8,15 +8,13 @@ while starts fail in a row: the probe of a supervisor ends a start that hangs by
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from autolaunch.candidates.candidate import Candidate
 from autolaunch.launch.attempt_record import Attempt
 from autolaunch.redact import redact_choice
-from autolaunch.values import dataclass
 
 STARTS_BEFORE_FALLBACK: Final = 2
 STARTS_BEFORE_ORIGINAL: Final = 3
@@ -183,7 +181,7 @@ def _bad_in_a_row(over: Sequence[Attempt]) -> list[Attempt]:
     return row
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class _Past:
     """What one choice did since a server with it was last sound."""
 

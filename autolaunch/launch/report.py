@@ -11,11 +11,11 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from autolaunch.command import Command
 from autolaunch.errors import EXIT_FAILED, AutolaunchError
-from autolaunch.values import dataclass
 
 LONGEST_STAGE_S = 30 * 24 * 3600.0
 _LONGEST_LINE_BYTES = 8 << 20  # the kernel takes at most a few MiB of argv and environment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal
 
@@ -10,7 +11,6 @@ from autolaunch.errors import visible
 from autolaunch.profiles.profile import FlatValue
 from autolaunch.redact import redact, redact_value
 from autolaunch.tables import load_rows
-from autolaunch.values import dataclass
 
 Invalidates = Literal["nothing", "speed", "trust", "identity"]
 Absence = Literal["counts", "shipped", "older"]

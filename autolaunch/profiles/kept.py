@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autolaunch.profiles import files
@@ -13,7 +12,6 @@ from autolaunch.profiles.document import SIZE_LIMIT, ProfileError, from_toml
 from autolaunch.profiles.names import SUFFIX, is_name
 from autolaunch.profiles.profile import Profile
 from autolaunch.profiles.status import moment, written
-from autolaunch.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class Kept:
     """Whether it lies in the folder that is written."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class Reader:
     """Reads profiles until that has taken `limit_s`: files of strangers may be made to cost time."""
 

@@ -9,10 +9,10 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from autolaunch.errors import visible
-from autolaunch.values import dataclass
 
 SIZE_LIMIT: Final = 256 << 10
 """Bytes; a profile of twelve candidates has about twenty thousand."""

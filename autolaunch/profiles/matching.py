@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from autolaunch.profiles.fields import INVALIDATES, FieldRule, Invalidates, consequence_of
 from autolaunch.profiles.profile import Fingerprint, FlatValue, Profile, Status
-from autolaunch.values import dataclass
 
 Kind = Literal["fits", "stale", "other"]
 NOT_SET: Final = "not set"

@@ -6,10 +6,8 @@ Values only: how they are written is `document`, where they lie is `store`, when
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
-
-from autolaunch.values import dataclass
 
 SCHEMA: Final = "autolaunch.profile/1"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,6 @@ from autolaunch.cached_json import read_object, write_object
 from autolaunch.profiles.names import digest_of
 from autolaunch.profiles.profile import Chosen, Profile
 from autolaunch.profiles.status import written
-from autolaunch.values import dataclass
 
 SCHEMA: Final = "autolaunch.proof/1"
 _DIGITS: Final = 64

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from autolaunch.profiles.profile import Chosen, Entrant, Profile, Status
 from autolaunch.redact import redact, redact_choice
-from autolaunch.values import dataclass
 
 _LONGEST_REASON = 1000
 Written = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]

@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,6 @@ from autolaunch.profiles.kept import Kept, Reader, in_order, name_in, newest, pa
 from autolaunch.profiles.names import is_name, model_slug, name_of
 from autolaunch.profiles.profile import Chosen, Profile, Status
 from autolaunch.profiles.status import Outcome, Written, after, written
-from autolaunch.values import dataclass
 
 SHIPPED: Final = Path(__file__).parents[1] / "data" / "profiles"
 """The profiles that come with autolaunch."""

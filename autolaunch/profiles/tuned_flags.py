@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal
 
 from autolaunch.profiles.profile import Chosen
 from autolaunch.request.flags import Flag, FlagCatalogue
 from autolaunch.tables import load_rows, load_table
-from autolaunch.values import dataclass
 
 Kind = Literal["choice", "words", "number", "switch", "model"]
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}", re.ASCII)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autolaunch.request.config_file import CONFIG, ConfigFile, read_config_file
@@ -16,7 +17,6 @@ from autolaunch.request.entry import CommandName, Entry, as_flags, original_argv
 from autolaunch.request.flags import FlagCatalogue, Match
 from autolaunch.request.interpreter import Interpreter
 from autolaunch.request.notices import Fault, Notice, notices_of
-from autolaunch.values import dataclass
 
 __all__ = ["CommandName", "Entry", "Notice", "Pin", "Request", "original_argv", "read_request", "sglang_argv"]
 

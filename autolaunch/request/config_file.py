@@ -17,13 +17,13 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autolaunch.errors import UsageError
 from autolaunch.request.flags import Flag, FlagCatalogue
 from autolaunch.units import format_bytes
-from autolaunch.values import dataclass
 
 CONFIG = "--config"
 

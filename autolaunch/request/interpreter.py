@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ from autolaunch.errors import SglangNotFoundError, UsageError
 from autolaunch.folders import is_file
 from autolaunch.request import probe
 from autolaunch.request.probe import MARK, locate_sglang
-from autolaunch.values import dataclass
 
 if TYPE_CHECKING:
     import subprocess

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from autolaunch.request.flags import Flag, FlagCatalogue
-from autolaunch.values import dataclass
 
 _SHOWN = 8  # notices at most; a line with more faults than that is something else
 

@@ -102,10 +102,12 @@ def test_a_sound_server_behind_all_that_may_be_in_the_way(
     )
     assert status(attempt) == ("verified", "")
     assert attempt.verified
-    assert re.fullmatch(
-        r"the server is healthy, \d+ s after its start; its answers are sound \(18 requests, [\d.]+ s\)",
+    sound = re.fullmatch(
+        r"the server is healthy, \d+ s after its start; its answers are sound \((\d+) requests, [\d.]+ s\)",
         said(server),
     )
+    assert sound is not None, said(server)
+    assert 14 <= int(sound[1]) <= 18, "answers of a few tokens are not scored"
     assert "autolaunch-verify-" in server.output()
     before = counted(free_port)
     generate(free_port, "for-users")
