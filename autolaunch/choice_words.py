@@ -19,14 +19,18 @@ def won(best: Trial, original: Trial, gain: Gain, broken: str | None, scale: Sca
     return words if broken is None else f"keeps `--slo`, where the original has {broken}: {words}"
 
 
-def nobody(standing: list[Trial], gains: dict[str, Gain], scale: Scale) -> str:
+def nobody(standing: list[Trial], original: Trial, gains: dict[str, Gain], scale: Scale) -> str:
     """Why the original is launched after a final, with the figure of the best challenger."""
     reason = "no challenger beat the original by more than the noise"
     if not standing:
         return f"{reason} and stayed within bounds ({scale.words})"
     best = max(standing, key=lambda one: gains[one.candidate.id].mean)
-    shown = figure(gains[best.candidate.id], scale)
-    return f"{reason} and {100 * MIN_GAIN:.0f} %; the best, {best.candidate.id}: {shown[:-1]}; {scale.words})"
+    gain = gains[best.candidate.id]
+    shown = f"{figure(gain, scale)[:-1]}; {scale.words})"
+    waiting = scale.gain_with_waiting(best, original)
+    if gain.low > 0 and gain.mean >= MIN_GAIN and waiting is not None and waiting < MIN_GAIN:
+        shown += f", {with_waiting(waiting)}"
+    return f"{reason} and {100 * MIN_GAIN:.0f} %; the best, {best.candidate.id}: {shown}"
 
 
 def nothing_measured(original: Trial | None, result: RaceResult) -> str:
@@ -52,6 +56,12 @@ def figure(gain: Gain, scale: Scale) -> str:
         f"{100 * abs(mean):.{digits}f} % {words[mean < 0]} than the original "
         f"({100 * low:.{digits}f} to {100 * high:.{digits}f} % with the noise, {gain.rounds} rounds{starts})"
     )
+
+
+def with_waiting(gain: float) -> str:
+    """What is left of a gain in GPU time where the time counts in which the GPU waits."""
+    left = f"{100 * gain:.1f} %" if gain > 0 else "nothing"
+    return f"and {left} is left where the time counts in which its GPU waits for the host"
 
 
 def values(best: Trial, original: Trial, scale: Scale) -> str:

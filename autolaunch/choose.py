@@ -3,8 +3,9 @@
 Failures are out first, then what is out of bounds (`race.bounds`).  Of the rest, one must beat the original
 by more than the noise and by 2 %, at every concurrency of the workload and over every start: the gain is a
 mean of paired log ratios of costs, and the lower end of its 99 % interval must be above zero.  Outliers
-widen the interval, so a noisy machine decides for the original.  Among those within the noise of the best,
-the one that changes fewest flags is taken.
+widen the interval, so a noisy machine decides for the original.  A gain in GPU time must be 2 % also where
+the time counts in which the GPU waits for the host.  Among those within the noise of the best, the one that
+changes fewest flags is taken.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import signal
 from dataclasses import dataclass, field
 
 from autolaunch.candidates.candidate import ORIGINAL, ORIGINAL_ID, Candidate
-from autolaunch.choice_words import MIN_GAIN, figure, nobody, nothing_measured, won
+from autolaunch.choice_words import MIN_GAIN, figure, nobody, nothing_measured, with_waiting, won
 from autolaunch.race.bounds import Lost, broken_ceilings, out_of_bounds, unknown_ceilings
 from autolaunch.race.objective import Objective
 from autolaunch.race.outcomes import Failure
@@ -62,7 +63,7 @@ def choose(result: RaceResult, objective: Objective | None = None) -> Choice:
             lost[trial.candidate.id] = why
     winners = [trial for trial in standing if trial.candidate.id not in lost]
     if not winners:
-        reason = nobody(standing, gains, scale)
+        reason = nobody(standing, original, gains, scale)
         return Choice(ORIGINAL, "; ".join([reason, *notes]), gains, lost, scale.words)
     best = _simplest_of_the_best(winners, gains, lost, scale)
     reason = won(best, original, gains[best.candidate.id], broken, scale)
@@ -122,6 +123,9 @@ def _no_winner(trial: Trial, original: Trial, gain: Gain, broken: str | None, sc
         )
     if gain.mean < MIN_GAIN:
         return Lost(f"{figure(gain, scale)}, less than the {100 * MIN_GAIN:.0f} % that a change must gain")
+    waiting = scale.gain_with_waiting(trial, original)
+    if waiting is not None and waiting < MIN_GAIN:
+        return Lost(f"{figure(gain, scale)}, {with_waiting(waiting)}")
     return None
 
 

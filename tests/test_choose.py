@@ -81,6 +81,32 @@ def test_a_small_gain_or_a_loss_is_no_reason_to_change(step_ms: float, why: str)
     assert SLICE in choice.reason
 
 
+@pytest.mark.parametrize(
+    ("waited_ms", "objective", "left"),
+    [
+        (85, Objective(), "nothing"),
+        (85, LATENCY, "nothing"),
+        (60, Objective(), "1.6 %"),
+        (50, Objective(), None),
+    ],
+)
+def test_a_gain_on_the_gpu_must_outweigh_what_the_gpu_waits(
+    waited_ms: float, objective: Objective, left: str | None
+) -> None:
+    """FlashInfer's attention beside fa3 on an H200, in=4096,out=16,concurrency=16, on 2026-12-01."""
+    shape = {"full": 9.0, "concurrency": 16, "output_tokens": 80, "wanted": 16}
+    fa3 = noisy(traced(1005 / 9, 6.0 / 9, waited_ms=47, **shape), 5, 0.001, "fa3")  # type: ignore[arg-type]
+    flashinfer = noisy(
+        traced(971 / 9, 6.17 / 9, waited_ms=waited_ms, **shape),  # type: ignore[arg-type]
+        *(5, 0.001, "flashinfer"),
+    )
+    choice = choose(result(trial("c0", fa3), trial("c1", flashinfer)), objective)
+    assert choice.candidate.id == ("c1" if left is None else "c0")
+    if left is not None:
+        words = f"and {left} is left where the time counts in which its GPU waits for the host"
+        assert choice.lost["c1"].reason.endswith(words)
+
+
 def test_noise_decides_for_the_original() -> None:
     choice = choose(result(trial("c0", walls(100, noise=0.3)), trial("c1", walls(108, noise=0.3, seed=2))))
     assert choice.candidate == ORIGINAL

@@ -111,7 +111,7 @@ class Objective:
         is for answers of another length than the window's own.
         """
         basis = basis or self.basis((window,))
-        wanted = output_tokens or window.wanted_output_tokens or _own_length(window)
+        wanted = output_tokens or self.wanted(window)
         if basis in ("extrapolated", "slice"):
             times = phases(window, basis)
             if times is None or window.prompts < 1:
@@ -127,6 +127,11 @@ class Objective:
         else:
             cost = 1000 * (fmean(window.latencies_s) if window.latencies_s else window.wall_s)
         return cost if cost > 0 else math.inf
+
+    @staticmethod
+    def wanted(window: Window) -> int:
+        """Output tokens of one prompt that the workload of `window` wants."""
+        return window.wanted_output_tokens or _own_length(window)
 
     def shown(self, cost: float) -> float:
         """The value, in `unit`, of a `cost`."""

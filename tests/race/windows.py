@@ -36,6 +36,7 @@ def traced(
     output_tokens: int = 24,
     wanted: int | None = 256,
     accept: float | None = None,
+    waited_ms: float = 40.0,
 ) -> Window:
     """A traced window of a slice of 4 of 36 layers; at full depth all takes `full` times as long."""
     gpu = GpuTimes(
@@ -52,7 +53,7 @@ def traced(
         prompts=concurrency,
         input_tokens=1024 * concurrency,
         output_tokens=output_tokens * concurrency,
-        wall_s=1.0,
+        wall_s=(gpu.busy_ms + waited_ms) / 1000,
         gpu=gpu,
         wanted_output_tokens=wanted,
         accept_length=accept,
@@ -71,6 +72,7 @@ def noisy(window: Window, count: int, noise: float, seed: object) -> tuple[Windo
                 gpu,
                 prefill_ms=gpu.prefill_ms * factor,
                 decode_step_ms=gpu.decode_step_ms * factor,
+                busy_ms=gpu.busy_ms * factor,
                 prefill_full_ms=None if gpu.prefill_full_ms is None else gpu.prefill_full_ms * factor,
                 decode_step_full_ms=None
                 if gpu.decode_step_full_ms is None
