@@ -43,7 +43,11 @@ SCRATCH_PREFIX = "autolaunch-"
 """Only folders with this prefix are ever removed."""
 STUCK_AFTER_S = 20.0
 TRACKER_GRACE_S = 3.0
-"""What a resource tracker gets to unlink the shared memory of the killed; it needs a few ms."""
+"""What a resource tracker gets to unlink the shared memory of the killed; it needs a few ms.
+
+After that whole process groups are killed: one that forks itself away over and over has another PID before the
+one that was seen can be killed, and a group is killed in one stroke.
+"""
 TRACKER = b"multiprocessing.resource_tracker"
 OOM_SCORE = b"300"
 """Thousandths of the memory that an engine seems larger by when the kernel looks for something to kill."""
@@ -203,6 +207,9 @@ def _end_descendants(job: Job, engine: int | None) -> int | None:
         for pid in descendants:
             if waited_s > TRACKER_GRACE_S or TRACKER not in _read(f"/proc/{pid}/cmdline"):
                 _kill(pid)
+        if waited_s > TRACKER_GRACE_S:
+            for group in _groups_of(descendants):
+                _kill(-group)
         try:
             while True:
                 pid, wait_status = os.waitpid(-1, os.WNOHANG)
@@ -235,6 +242,16 @@ def descendants_of(root: int) -> list[int]:
         level = [child for parent in level for child in children.get(parent, ())]
         found += level
     return found
+
+
+def _groups_of(pids: list[int]) -> set[int]:
+    """Process groups of `pids` that lie outside of this process's session, and so have no others in them."""
+    groups = set()
+    for pid in pids:
+        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        if len(fields) > 3 and int(fields[3]) != os.getsid(0):
+            groups.add(int(fields[2]))
+    return groups - {0, 1}
 
 
 def _kill(pid: int) -> None:

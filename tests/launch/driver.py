@@ -205,9 +205,12 @@ def interruptible(reporter: Reporter) -> Decision:
 
 
 def watched(reporter: Reporter) -> Decision:
-    """Becomes a watcher that ends with its parent, as the real one does."""
-    code = "import os, select, sys; fd = os.pidfd_open(os.getppid()); select.select([fd], [], [])"
-    return Decision(CHOICE, watch=(sys.executable, "-I", "-S", "-c", code))
+    """Becomes a watcher that ends with its parent, as the real one does, also where that is gone already."""
+    code = (
+        "import os, select, sys; fd = os.pidfd_open(os.getppid()); "
+        "os.getppid() != int(sys.argv[1]) or select.select([fd], [], [])"
+    )
+    return Decision(CHOICE, watch=(sys.executable, "-I", "-S", "-c", code, str(reporter.top_pid)))
 
 
 def watched_bad_interpreter(reporter: Reporter) -> Decision:

@@ -102,7 +102,9 @@ def test_a_command_that_does_not_exist(mark: Mark, tmp_path: Path) -> None:
 def test_a_fork_storm_is_ended(mark: Mark, tmp_path: Path) -> None:
     guarded = start(mark, tmp_path, "--storm")
     time.sleep(0.3)
+    began_s = time.monotonic()
     guarded.end()
+    assert time.monotonic() - began_s < 20, "it is not raced one PID after another"
     assert mark.pids() == {}
 
 
