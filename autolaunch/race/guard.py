@@ -45,8 +45,8 @@ STUCK_AFTER_S = 20.0
 TRACKER_GRACE_S = 3.0
 """What a resource tracker gets to unlink the shared memory of the killed; it needs a few ms.
 
-After that whole process groups are killed: one that forks itself away over and over has another PID before the
-one that was seen can be killed, and a group is killed in one stroke.
+After that whole process groups are killed: one that forks itself away over and over has another PID before
+the one that was seen can be killed, and a group is killed in one stroke.
 """
 TRACKER = b"multiprocessing.resource_tracker"
 OOM_SCORE = b"300"
