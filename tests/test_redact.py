@@ -147,7 +147,7 @@ def test_an_environment_shows_its_secrets() -> None:
         "HF_TOKEN": "a-token-of-some-length",
         "SSH_KEY": "first line\nsecond line",
         "HTTP_PROXY": "http://user:pass%2Fword@proxy:1",
-        "HOME": "/root/of/all",
+        "HOME": "/home/of/all",
         "API_KEY": "short",
         "OTHER_KEY": "none",
         "MAX_TOKEN": "1234567890",

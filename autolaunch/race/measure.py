@@ -44,16 +44,8 @@ class WarmUp:
     def _begin(self) -> None:
         """Have the engine run the next shape."""
         (self._seed, self._shape), self._began_s = self._left.pop(0), time.monotonic()
-        prompts = random_prompts(
-            self._shape.prompts, self._shape.input_tokens, self._engine.facts.get("vocab_size"), self._seed
-        )
         self._engine.begin("flush")
-        self._number = self._engine.begin(
-            "load",
-            input_ids=prompts,
-            output_tokens=self._shape.output_tokens,
-            concurrency=self._shape.concurrency,
-        )
+        self._number = self._engine.begin("load", **_load(self._engine, self._shape, self._seed))
 
     def poll(self, limit_s: float) -> Window | None:
         """The last window, once all have run; no measurement, but it shows what drafts were accepted.
@@ -108,15 +100,9 @@ def measure_window(engine: Engine, workload: Workload, seed: int, *, limit_s: fl
     """
     if workload.conversations:
         return measure_conversations(engine, workload, seed, limit_s=limit_s)
-    prompts = random_prompts(workload.prompts, workload.input_tokens, engine.facts.get("vocab_size"), seed)
+    load = _load(engine, workload, seed)
     engine.ask("flush", limit_s)
-    answer = engine.ask(
-        "load",
-        limit_s,
-        input_ids=prompts,
-        output_tokens=workload.output_tokens,
-        concurrency=workload.concurrency,
-    )
+    answer = engine.ask("load", limit_s, **load)
     return _window(engine, answer, workload.concurrency, workload.prompts * workload.output_tokens, seed)
 
 
@@ -230,6 +216,16 @@ def _with_decode_of(prefill: GpuTimes, decode: GpuTimes) -> GpuTimes:
             *(kernel for kernel in decode.kernels if kernel.phase == "decode"),
         ),
     )
+
+
+def _load(engine: Engine, workload: Workload, seed: int) -> dict[str, Any]:
+    """What an engine is asked for a window of `workload`, with prompts drawn from `seed`."""
+    vocab_size = engine.facts.get("vocab_size")
+    return {
+        "input_ids": random_prompts(workload.prompts, workload.input_tokens, vocab_size, seed),
+        "output_tokens": workload.output_tokens,
+        "concurrency": workload.concurrency,
+    }
 
 
 def _window(
