@@ -95,6 +95,13 @@ class ScriptedEngine:
             self.bench.up.remove(self.name)
 
 
+class WarmedUp:
+    """Stands in for `WarmUp` where an engine has nothing to compile."""
+
+    def finish(self, limit_s: float) -> None:
+        """Wait for nothing."""
+
+
 @pytest.fixture
 def bench(whole_model: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Scripted engines in the place of real ones."""
@@ -115,7 +122,7 @@ def bench(whole_model: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
     monkeypatch.setattr(whole_model.Whole, "engine", lambda self, one, company: ScriptedEngine(one.id, bench))
     monkeypatch.setattr(whole_model.measure, "measure_window", window)
-    monkeypatch.setattr(whole_model.measure, "warm_up", lambda engine, workload, limit_s: None)
+    monkeypatch.setattr(whole_model.measure, "warm_up", lambda engine, workload: WarmedUp())
     monkeypatch.setattr(whole_model.gate, "check", check)
     monkeypatch.setattr(whole_model.gate, "take_reference", lambda engine, **_: f"by {engine.name}")
     return bench
