@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +12,7 @@ from autolaunch.detect.machine import Gpu, Machine, in_container
 from autolaunch.detect.software import Package, Software
 from autolaunch.folders import is_there, user_folders
 from autolaunch.request.command_line import Notice
+from autolaunch.tables import load_rows
 from autolaunch.units import format_bytes
 
 Status = Literal["ok", "missing", "failed", "warning", "unknown"]
@@ -120,7 +119,7 @@ def _driver(machine: Machine, cuda: Package) -> Check:
 
 def _driver_for(major: int) -> Mapping[str, Any] | None:
     """The row of `data/cuda_drivers.toml` for a major version of CUDA."""
-    return next((row for row in rows("cuda_drivers", "driver") if row["cuda"] == major), None)
+    return next((row for row in load_rows("cuda_drivers", "driver") if row["cuda"] == major), None)
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -131,13 +130,6 @@ def numbers(version: str) -> tuple[int, ...]:
             break
         numbers.append(int(part))
     return tuple(numbers)
-
-
-def rows(table: str, kind: str) -> list[dict[str, Any]]:
-    """The rows of a bundled table."""
-    text = resources.files("autolaunch").joinpath(f"data/{table}.toml").read_text("utf-8")
-    found: list[dict[str, Any]] = tomllib.loads(text)[kind]
-    return found
 
 
 def _tenants(gpu: Gpu) -> Check:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from autolaunch.detect.machine import Machine
 from autolaunch.detect.software import Package, Software, pins
-from autolaunch.doctor_checks import Check, numbers, rows
+from autolaunch.doctor_checks import Check, numbers
 from autolaunch.folders import is_there
 from autolaunch.request.interpreter import Interpreter
+from autolaunch.tables import load_rows
 
 
 def software_checks(
@@ -77,7 +78,7 @@ def _companions(software: Software, environ: Mapping[str, str], pip: str) -> Ite
             f"{pip} flashinfer-cubin=={flashinfer}",
         )
     seen = set()
-    for row in rows("companions", "companion"):
+    for row in load_rows("companions", "companion"):
         name = row["package"]
         found = software.others.get(name)
         if name in seen or found is None or found.source != "installed" or found.version is None:

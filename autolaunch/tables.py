@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Final
+
+import tomli
 
 DATA: Final = Path(__file__).with_name("data")
 """The folder itself: what finds files of packages in general costs a start several milliseconds."""
@@ -12,7 +13,7 @@ DATA: Final = Path(__file__).with_name("data")
 
 def load_table(table: str) -> dict[str, Any]:
     """All of `data/TABLE.toml`."""
-    return tomllib.loads((DATA / f"{table}.toml").read_text(encoding="utf-8"))
+    return tomli.loads((DATA / f"{table}.toml").read_text(encoding="utf-8"))
 
 
 def load_rows(table: str, key: str) -> list[dict[str, Any]]:

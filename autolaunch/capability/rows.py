@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
+
+import tomli
 
 from autolaunch.cached_json import read_object, write_object
 from autolaunch.capability.conditions import ALWAYS, Condition, compile_condition
@@ -195,8 +196,8 @@ def _content(file: Traversable, cache: Path | None) -> Mapping[str, Any]:
         if found is not None:
             return found
     try:
-        content = tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        content = tomli.loads(data.decode("utf-8"))
+    except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RowError(f"{file.name}: no TOML: {error}") from error
     if path is not None:
         with suppress(OSError):  # a read-only home only costs the time to parse again

@@ -8,15 +8,14 @@ number alone.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from autolaunch.checkpoint.config import Config
 from autolaunch.checkpoint.tensors import Group, Tensors
+from autolaunch.tables import load_rows
 
 _EXPERTS = re.compile(r"\.experts\.N\.")
 _STACKED = re.compile(r"\.experts\.(gate_up_proj|gate_proj|up_proj|w1|w13)|\.moe\.(gate|up)_proj")
@@ -35,8 +34,7 @@ class Heads:
 @cache
 def _rows(table: str) -> tuple[Mapping[str, Any], ...]:
     """The rows `table` of `data/mtp_tensors.toml`."""
-    text = resources.files("autolaunch").joinpath("data/mtp_tensors.toml").read_text("utf-8")
-    return tuple(tomllib.loads(text)[table])
+    return tuple(load_rows("mtp_tensors", table))
 
 
 def find_heads(tensors: Tensors, num_layers: int | None, announced: int) -> Heads | None:

@@ -6,15 +6,14 @@ gives a kind without saying which layers have it.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from autolaunch.checkpoint.config import Config, architectures, num_layers
+from autolaunch.tables import load_rows
 
 LayerKind = str
 """`full` `sliding` `chunked` `linear` `conv` `mamba` `both` (state space and attention) or `none`."""
@@ -67,8 +66,7 @@ class Layers:
 @cache
 def architecture_rows(table: str) -> tuple[Mapping[str, Any], ...]:
     """The rows `table` of `data/architectures.toml`."""
-    text = resources.files("autolaunch").joinpath("data/architectures.toml").read_text("utf-8")
-    return tuple(tomllib.loads(text)[table])
+    return tuple(load_rows("architectures", table))
 
 
 def with_class_defaults(config: Config) -> Config:

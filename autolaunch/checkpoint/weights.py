@@ -7,14 +7,13 @@ Parts are told by the rows `part` of `data/schemes.toml`.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from autolaunch.checkpoint.tensors import Group, Tensors
+from autolaunch.tables import load_rows
 
 _SUFFIX = re.compile(
     r"^(?P<module>.+?)(?:[._](?P<suffix>weight_packed|weight_scale_inv|weight_scale_2|weight_scale|weight_shape"
@@ -43,8 +42,7 @@ class Weight:
 @cache
 def scheme_rows(table: str) -> tuple[Mapping[str, Any], ...]:
     """The rows `table` of `data/schemes.toml`."""
-    text = resources.files("autolaunch").joinpath("data/schemes.toml").read_text("utf-8")
-    return tuple(tomllib.loads(text)[table])
+    return tuple(load_rows("schemes", table))
 
 
 @cache

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import resources
 from typing import Any, Final
 
 from autolaunch.capability.fact_names import FLAG, Facts
 from autolaunch.capability.versions import parse_range
+from autolaunch.tables import load_table
 
-FILE: Final = "data/memory.toml"
 MIB: Final = 1 << 20
 
 
 @cache
 def memory_rows() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
     """The tables of `data/memory.toml`."""
-    text = resources.files("autolaunch").joinpath(FILE).read_text("utf-8")
-    return {kind: tuple(rows) for kind, rows in tomllib.loads(text).items()}
+    return {kind: tuple(rows) for kind, rows in load_table("memory").items()}
 
 
 def rows_for(kind: str, facts: Facts) -> Iterator[Mapping[str, Any]]:

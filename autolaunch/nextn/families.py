@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import resources
 from typing import Any, Final, Literal
 
 from autolaunch.capability.fact_names import Facts
 from autolaunch.capability.kleene import truth_and, truth_not
 from autolaunch.capability.rows import Evidence, Row, RowError, Scope
 from autolaunch.capability.versions import VersionRange, parse_range
+from autolaunch.tables import load_table
 
 FILE: Final = "data/mtp_families.toml"
 ANY_FAMILY: Final = "*"
@@ -161,8 +160,7 @@ class Families:
 @cache
 def bundled_families() -> Families:
     """The rows of `data/mtp_families.toml`; RowError when one is wrong."""
-    text = resources.files("autolaunch").joinpath(FILE).read_text("utf-8")
-    return parse_families(tomllib.loads(text))
+    return parse_families(load_table("mtp_families"))
 
 
 def parse_families(content: Mapping[str, list[dict[str, Any]]]) -> Families:

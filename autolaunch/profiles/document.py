@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, cast
 
 import msgspec
+import tomli
 
 from autolaunch.errors import AutolaunchError, visible
 from autolaunch.profiles.fields import presentable
@@ -87,7 +87,7 @@ def from_toml(text: bytes, *, where: str) -> Profile:
     if excess is not None:
         raise _fault(where, excess)
     try:
-        row = tomllib.loads(decoded)
+        row = tomli.loads(decoded)
     except (ValueError, RecursionError) as error:
         raise _fault(where, f"it is not TOML: {error}") from error
     schema = row.get("schema")

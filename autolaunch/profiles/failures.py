@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+
+import tomli
 
 from autolaunch.candidates.candidate import FailureKind, Stage
 from autolaunch.folders import FAILURES
@@ -182,7 +183,7 @@ def _read(path: Path, room: _Room) -> _Content:
         raise ValueError("it is no text") from error
     room.take(text, len(data))
     try:
-        table = tomllib.loads(text)
+        table = tomli.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is no TOML: {plain(str(error))}") from error
     schema = table.get("schema")

@@ -1,6 +1,6 @@
 """What a profile's text may cost and hold, looked at before and after a parser sees it.
 
-The parser is Python's own, and some texts of a few kilobytes cost it gigabytes: keys of many parts above all.
+Some texts of a few kilobytes cost a parser gigabytes: keys of many parts above all.
 """
 
 from __future__ import annotations

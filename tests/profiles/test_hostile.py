@@ -23,7 +23,7 @@ LOOK = """
 import json, resource, sys, time
 from pathlib import Path
 from autolaunch.profiles.store import Store
-import autolaunch.profiles.document, msgspec, tomllib
+import autolaunch.profiles.document, msgspec, tomli
 store = Store((Path(sys.argv[1]),))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 started = time.process_time()

@@ -6,10 +6,10 @@ import contextlib
 import subprocess
 import sys
 import time
-import tomllib
 from typing import Any
 
 import pytest
+import tomli
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +39,7 @@ def test_no_text_costs_more_than_its_length(text: str) -> None:
 
 
 MOST = """
-import resource, sys, time, tomllib
+import resource, sys, time, tomli
 from autolaunch.profiles.limits import SIZE_LIMIT, excess_in, weigh
 def most(line, before="", after=""):
     low, high = 1, 200_000
@@ -62,7 +62,7 @@ for text in CASES:
     assert len(text) > 1000, text
     started = time.process_time()
     try:
-        tomllib.loads(text)
+        tomli.loads(text)
     except ValueError:
         pass
     assert time.process_time() - started < 3, text[:100]
@@ -95,7 +95,7 @@ def agree(text: str) -> None:
     """Have the scanner tell of `text` what the parser finds; where that finds nothing, anything will do."""
     weight = weigh(text, SIZE_LIMIT, SIZE_LIMIT)
     try:
-        row = tomllib.loads(text)
+        row = tomli.loads(text)
     except ValueError:
         return
     found = depth(row)
@@ -131,10 +131,12 @@ def inner(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.sampled_from(["", ","]),
         FILLER,
     )
-    tables = st.lists(st.tuples(DOTTED, SPACE, values), max_size=3)
+    tables = st.lists(
+        st.tuples(FILLER, DOTTED, SPACE, values), max_size=3
+    )  # over several lines since TOML 1.1
     return st.one_of(
         lists.map(lambda parts: f"[{','.join(parts[0])}{parts[1] if parts[0] else ''}{parts[2]}]"),
-        tables.map(lambda rows: "{" + ", ".join(f"{key}{space}={space}{value}" for key, space, value in rows) + "}"),
+        tables.map(lambda rows: "{" + ", ".join(f"{filler}{key}{space}={space}{value}" for filler, key, space, value in rows) + "}"),
     )  # fmt: skip
 
 
@@ -154,7 +156,7 @@ def documents(draw: st.DrawFn) -> str:
     for statement in draw(st.lists(STATEMENTS, max_size=8)):
         with contextlib.suppress(ValueError):
             longer = text + statement.replace("\n", newline) + newline
-            tomllib.loads(longer)
+            tomli.loads(longer)
             text = longer
     return text
 
