@@ -115,6 +115,8 @@ def raced(
         unmeasured.say(progress, asked.assessment, ORIGINAL)
     reporter.stage("record", stages.QUICK_STAGE_LIMIT_S)
     ticket = begin(asked, reporter)
+    if ticket is not None:
+        attempts.settle(ticket)
     tune = asked.invocation.options.tune
     why = "this configuration has not been measured here" if tune == "auto" else f"`--tune {tune}` says so"
     if tune == "auto" and found is not None and found.word(asked.invocation.options.stale) == "race":

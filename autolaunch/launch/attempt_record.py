@@ -157,7 +157,10 @@ def _is_plausible(attempt: Attempt) -> bool:
 
 
 def write_record(record: Path, original: Command, attempts: Sequence[Attempt]) -> None:
-    """Put a new record in the place of the old one, on disk before this returns: launches crash machines."""
+    """Put a new record in the place of the old one: no reader sees half of it.
+
+    Not on disk yet: behind a model that was just downloaded that takes the time of a start (`put_on_disk`).
+    """
     items = [asdict(attempt) for attempt in attempts]
     for item in items:
         del item["running"]
@@ -167,12 +170,19 @@ def write_record(record: Path, original: Command, attempts: Sequence[Attempt]) -
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "w", encoding="ascii") as file:
             json.dump(data, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
         new.replace(record)
     except OSError:
         new.unlink(missing_ok=True)
         raise
+
+
+def put_on_disk(record: Path) -> None:
+    """Have `record` on disk before this returns, since launches crash machines; OSError when that fails."""
+    handle = os.open(record, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 from autolaunch.cached_json import make_folder
 from autolaunch.candidates.candidate import Candidate
 from autolaunch.command import Command
-from autolaunch.launch.attempt_record import Attempt, locked, read_record, sweep, write_record
+from autolaunch.launch.attempt_record import Attempt, locked, put_on_disk, read_record, sweep, write_record
 from autolaunch.launch.mistrust import Fallback, choice_of, verdict, was_bad, written
 from autolaunch.launch.processes import boot_id, pid_namespace, start_ticks_of
 from autolaunch.units import now_utc
@@ -31,6 +31,7 @@ __all__ = [
     "history",
     "key_of",
     "record_choice",
+    "settle",
     "verdict",
 ]
 
@@ -76,7 +77,8 @@ def begin(
 ) -> Ticket:
     """Record that process `pid` begins to race for `original`: one that is ended in the race counts too.
 
-    OSError when the record cannot be written: then nothing but the original may be launched.
+    OSError when the record cannot be written: then nothing but the original may be launched.  Who races goes
+    on with `settle`; for a server its watcher does that, beside it.
     """
     record = folder.absolute() / f"{key_of(original)}.json"
     make_folder(folder, 0o700)
@@ -99,6 +101,11 @@ def begin(
         write_record(record, original, [*_kept(earlier or []), attempt])
         sweep(record)
     return Ticket(record, attempt.id, pid)
+
+
+def settle(ticket: Ticket) -> None:
+    """Have what is recorded on disk before engines run: those may crash a machine.  OSError as for `begin`."""
+    put_on_disk(ticket.record)
 
 
 def record_choice(

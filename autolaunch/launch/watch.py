@@ -62,6 +62,7 @@ def main(argv: list[str]) -> int:
         return 0
     with record.lifeline():
         witness = call_witness(pid, server.pid_fd, record.note)
+        record.put_on_disk()
         attend(server, record, orders, witness)
         witness.dismiss()
         redirect_to_null(2)

@@ -31,6 +31,8 @@ def test_the_saved_result_has_all_it_is_judged_by() -> None:
     assert saved["holds"] is (added <= benchmark.MOST_ADDED_S)
     assert saved["holds"], "measured again, it must hold again"
     mine, theirs = (statistics.median(pair[side] for pair in samples) for side in (0, 1))
+    assert len(saved["with_watcher_s"]) == len(samples)
+    assert all(watched >= pair[0] for watched, pair in zip(saved["with_watcher_s"], samples, strict=True))
     assert saved["ratio"] == pytest.approx(mine / theirs, abs=0.01)
 
 

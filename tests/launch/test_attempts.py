@@ -19,6 +19,7 @@ from autolaunch.command import Command
 from autolaunch.launch import attempt_record, attempts
 from autolaunch.launch.attempts import Attempt, begin, history, key_of, record_choice, verdict
 from autolaunch.launch.processes import boot_id, pid_namespace, start_ticks_of
+from autolaunch.launch.watching.record import Record
 from tests.launch.pasts import past
 
 COMMAND = Command(("/usr/bin/python3", "-m", "sglang.launch_server", "--model-path", "org/model"))
@@ -336,10 +337,10 @@ def test_a_full_disk_keeps_the_record_that_was_there(tmp_path: Path, monkeypatch
     ticket = start(tmp_path, FAST)
     before = ticket.record.read_text()
 
-    def full(_fd: int) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(json, "dump", full)
     with pytest.raises(OSError, match="No space left"):
         begin(tmp_path, COMMAND, pid=DEAD)
     with pytest.raises(OSError, match="No space left"):
@@ -379,3 +380,28 @@ def test_many_launchers_at_once_lose_no_attempt(tmp_path: Path) -> None:
         thread.join()
     assert [process.wait(60) for process in crowd] == [0] * 4
     assert len(history(tmp_path, COMMAND)) == 19
+
+
+def test_a_start_waits_for_no_disk_and_a_race_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a model that was just downloaded the disk takes as long as the start; the watcher waits beside it."""
+    on_disk: list[int] = []
+    monkeypatch.setattr(os, "fsync", on_disk.append)
+    ticket = start(tmp_path, FAST)
+    record_choice(ticket, COMMAND, FAST)
+    assert not on_disk
+    attempts.settle(ticket)
+    assert len(on_disk) == 1
+    Record(ticket.record, ticket.attempt, pytest.fail).put_on_disk()
+    assert len(on_disk) == 2
+
+
+def test_what_does_not_come_on_disk_is_said_by_the_watcher_once(tmp_path: Path) -> None:
+    ticket = start(tmp_path, FAST)
+    ticket.record.unlink()
+    said: list[str] = []
+    record = Record(ticket.record, ticket.attempt, said.append)
+    record.put_on_disk()
+    assert not record.try_to_note({"healthy": "2026-12-01T00:00:00+00:00"})
+    assert [line.split(":")[0] for line in said] == [
+        f"could not record in {ticket.record} what became of the server"
+    ]

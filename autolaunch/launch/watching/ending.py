@@ -52,7 +52,8 @@ def how_it_ended(pid: int, pid_fd: int, limit_s: float = REAPED_LIMIT_S) -> str:
             status = _status_of_reaped(pid_fd)
         if status is not None:
             return in_words(status)
-        if time.monotonic() > deadline:
+        nobody_knows = pid_fd < 0 and not (_PROC / str(pid)).exists()
+        if nobody_knows or time.monotonic() > deadline:
             return UNKNOWN
         time.sleep(0.01)
 

@@ -86,16 +86,27 @@ class Record:
             new.unlink(missing_ok=True)
             raise
 
+    def put_on_disk(self) -> None:
+        """Have the record on disk, which the launcher left to this process; where that fails, it is said."""
+        try:
+            with self._path.open("rb") as file:
+                os.fsync(file.fileno())
+        except OSError as error:
+            self._complain(error)
+
     def try_to_note(self, fields: Fields) -> bool:
         """Whether `fields` are noted now; the first time they are not, it is said."""
         try:
             self.note(fields)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            if not self._complained:
-                self._say(f"could not record in {self._path} what became of the server: {error}")
-                self._complained = True
+            self._complain(error)
             return False
         return True
+
+    def _complain(self, error: Exception) -> None:
+        if not self._complained:
+            self._say(f"could not record in {self._path} what became of the server: {error}")
+            self._complained = True
 
     def keep_noting(self, fields: Fields, ended_within: Callable[[float], bool]) -> None:
         """Note `fields`, however often it takes, as long as the server lives."""
