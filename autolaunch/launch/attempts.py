@@ -104,7 +104,7 @@ def begin(
 
 
 def settle(ticket: Ticket) -> None:
-    """Have what is recorded on disk before engines run: those may crash a machine.  OSError as for `begin`."""
+    """Have what is recorded on disk before engines run: some crash machines.  OSError as for `begin`."""
     put_on_disk(ticket.record)
 
 
