@@ -209,6 +209,7 @@ def _with_decode_of(prefill: GpuTimes, decode: GpuTimes) -> GpuTimes:
         decode_steps=decode.decode_steps,
         decode_step_full_ms=decode.decode_step_full_ms,
         decode_spread=decode.decode_spread,
+        decode_step_waited_ms=decode.decode_step_waited_ms,
         decode_signature=decode.decode_signature,
         busy_ms=prefill.busy_ms + decode.busy_ms,
         kernels=(

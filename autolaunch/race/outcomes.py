@@ -116,6 +116,11 @@ class GpuTimes:
     """The same of a settled step."""
     overlapping: bool = False
     """Whether prefill of some prompts ran among decode steps of others, so that the phases mix."""
+    prefill_waited_ms: float = 0.0
+    """Time between the first kernel of the prefill and the first decode step in which the GPU ran nothing."""
+    decode_step_waited_ms: float = 0.0
+    """Time between two steps' starts in which it ran nothing, median of the settled steps.  A deeper model
+    hides it: what the host does for a step is the same there."""
 
     def to_json(self) -> dict[str, Any]:
         """These times as plain JSON values."""

@@ -46,13 +46,16 @@ class Phases:
 
     prefill: tuple[Kernel, ...]
     """Everything before the first step."""
-    steps: tuple[tuple[Kernel, ...], ...]
+    steps: tuple[Kernels, ...]
     """Steps of decode and nothing else, in their order, all their kernels."""
     count: int
     """Steps in all, those included that are not in `steps`: mixed ones and the last."""
-    mixed: tuple[tuple[Kernel, ...], ...] = ()
+    mixed: tuple[Kernels, ...] = ()
     """Steps among whose kernels are such of a prefill."""
-    forward: tuple[tuple[Kernel, ...], ...] = ()
+    late_prefill: tuple[Kernel, ...] = ()
+    """The kernels of `mixed` that the graphs of decode did not launch: whole passes, and what a step launches
+    besides."""
+    forward: tuple[Kernels, ...] = ()
     """Of each of `steps` the kernels of the largest replay, the model's own pass; all without graphs."""
     drafting: bool = False
     """Whether every step has further replays, as with drafts."""
@@ -116,7 +119,7 @@ def _by_replays(kernels: Kernels, output_tokens: int) -> Phases | None:
         return None  # pieces of a step, not steps
     beside = {replay.graph for replay in tail} - {main}
     first = next(replay for replay in replays if replay.graph == main or replay.graph in beside)
-    steps, forward, mixed = _between(kernels, replays, mains)
+    steps, forward, mixed, late = _between(kernels, replays, mains)
     after = sum(1 for kernel in kernels if kernel.start_us > mains[-1].kernels[-1].start_us)
     if not steps or after > MOST_AFTER * median(len(step) for step in steps):
         return None  # graphs of the prefill alone
@@ -125,6 +128,7 @@ def _by_replays(kernels: Kernels, output_tokens: int) -> Phases | None:
         steps=tuple(steps),
         count=len(mains),
         mixed=tuple(mixed),
+        late_prefill=tuple(late),
         forward=tuple(forward),
         drafting=bool(beside),
     )
@@ -139,8 +143,10 @@ def _waves(kernels: Kernels, mains: Sequence[_Replay]) -> int:
 
 def _between(
     kernels: Kernels, replays: Sequence[_Replay], mains: Sequence[_Replay]
-) -> tuple[list[tuple[Kernel, ...]], list[tuple[Kernel, ...]], list[tuple[Kernel, ...]]]:
-    """Kernels between the starts of successive `mains`: pure steps, their main replays, and mixed ones."""
+) -> tuple[list[Kernels], list[Kernels], list[Kernels], list[Kernel]]:
+    """Kernels between the starts of successive `mains`: pure steps, their main replays, mixed ones, and what
+    no graph of decode launched in those.
+    """
     spans: list[list[Kernel]] = [[] for _ in mains]
     inside: list[Counter[int]] = [Counter() for _ in mains]
     at = -1
@@ -159,14 +165,20 @@ def _between(
     spans, inside = spans[:-1], inside[:-1]
     usual = Counter(frozenset(one.items()) for one in inside).most_common(1)[0][0]
     size = median(len(span) for span in spans)
-    steps, forward, mixed = [], [], []
+    of_decode = {graph for graph, _ in usual}
+    launched = {replay.kernels[0].correlation for replay in replays if replay.graph in of_decode}
+    steps: list[Kernels] = []
+    forward: list[Kernels] = []
+    mixed: list[Kernels] = []
+    late: list[Kernel] = []
     for span, graphs, main in zip(spans, inside, mains, strict=False):
         if frozenset(graphs.items()) == usual and len(span) <= CROWDED * size:
             steps.append(tuple(span))
             forward.append(main.kernels)
         elif len(span) > CROWDED * size:
             mixed.append(tuple(span))
-    return steps, forward, mixed
+            late += [kernel for kernel in span if kernel.correlation not in launched]
+    return steps, forward, mixed, late
 
 
 def _by_marker(kernels: Kernels, output_tokens: int) -> Phases | None:

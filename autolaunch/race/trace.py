@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from statistics import median, quantiles
 
 from autolaunch.race.depth import layer_us
@@ -69,14 +70,13 @@ def _rank_times(
     deeper = total_layers - layers
     prefill_layer_us = decode_layer_us = 0.0 if deeper == 0 else None
     if deeper:
-        if not phases.mixed:
-            prefill_layer_us = layer_us(
-                phases.prefill,
-                layers,
-                period=period,
-                tail_layers=tail_layers,
-                draft_layers=int(phases.drafting),
-            )
+        prefill_layer_us = layer_us(
+            (*phases.prefill, *phases.late_prefill),
+            layers,
+            period=period,
+            tail_layers=tail_layers,
+            draft_layers=int(phases.drafting),
+        )
         decode_layer_us = _decode_layer_us(phases, layers, period, tail_layers)
     return GpuTimes(
         prefill_ms=prefill_us / 1e3,
@@ -94,7 +94,22 @@ def _rank_times(
         prefill_signature=_digest(set(_forms(phases.prefill))),
         decode_signature=_digest(Counter(_forms(phases.steps[typical])).items()),
         overlapping=bool(phases.mixed),
+        prefill_waited_ms=_prefill_waited_us(phases) / 1e3,
+        decode_step_waited_ms=_step_waited_us(phases) / 1e3,
     )
+
+
+def _prefill_waited_us(phases: Phases) -> float:
+    if not phases.prefill:
+        return 0.0
+    span_us = phases.steps[0][0].start_us - phases.prefill[0].start_us
+    return max(0.0, span_us - busy_us(phases.prefill))
+
+
+def _step_waited_us(phases: Phases) -> float:
+    settled = [phases.steps[at] for at in phases.settled]
+    waited = [later[0].start_us - step[0].start_us - busy_us(step) for step, later in pairwise(settled)]
+    return max(0.0, median(waited)) if waited else 0.0
 
 
 def _decode_layer_us(phases: Phases, layers: int, period: int, tail_layers: int | None) -> float | None:

@@ -31,19 +31,19 @@ def times(
     )
 
 
-def real_times(name: str, total_layers: int = 36, **options: int) -> GpuTimes:
-    """GPU times of a real trace, whose name states layers and tokens."""
+def real_trace(name: str) -> tuple[Trace, int, int]:
+    """A real trace and what its name states: layers and tokens."""
     (path,) = REAL.glob(f"{name}.t*.json.gz")
     layers, tokens = re.search(r"\.(\d+)-layers\.", path.name), re.search(r"\.t(\d+)\.", path.name)
     assert layers is not None
     assert tokens is not None
-    return gpu_times(
-        [read_trace(path)],
-        layers=int(layers[1]),
-        total_layers=total_layers,
-        output_tokens=int(tokens[1]),
-        **options,
-    )
+    return read_trace(path), int(layers[1]), int(tokens[1])
+
+
+def real_times(name: str, total_layers: int = 36, **options: int) -> GpuTimes:
+    """GPU times of a real trace."""
+    trace, layers, tokens = real_trace(name)
+    return gpu_times([trace], layers=layers, total_layers=total_layers, output_tokens=tokens, **options)
 
 
 # Files
@@ -132,6 +132,9 @@ def test_prefill_and_steps(passes: int, prefill_graph: bool, graphs: bool, extra
     assert found.decode_steps in (31, 32)
     assert found.busy_ms == pytest.approx(busy_us(maker.kernels) / 1e3)
     assert not found.overlapping
+    # As many gaps of a microsecond as there are kernels.
+    assert found.prefill_waited_ms == pytest.approx((2 + passes * one_pass) / 1e3, abs=2.1e-3)
+    assert found.decode_step_waited_ms == pytest.approx((one_pass + 2) / 1e3)
 
 
 def test_a_prefill_in_pieces_of_graphs_is_no_decode() -> None:
@@ -186,7 +189,7 @@ def test_a_second_wave_is_not_part_of_any_step() -> None:
     assert found.decode_steps == 48
     assert found.decode_step_ms == pytest.approx(39 * 2 / 1e3)
     assert found.prefill_ms == pytest.approx(2 * 39 * 50 / 1e3)
-    assert found.prefill_full_ms is None, "the passes are not apart"
+    assert found.prefill_full_ms == pytest.approx(found.prefill_ms + 4 * 2 * 9 * 50 / 1e3)
     assert found.decode_step_full_ms is not None
 
 
@@ -327,6 +330,41 @@ def test_real_traces(
     # Layers and what surrounds them add up: nothing outside of the layers took less than no time.
     for whole, part in ((prefill_full_ms, prefill_ms), (step_full_ms, step_ms)):
         assert (whole - part) / (36 - found.layers) * found.layers < part
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dense-fp8.4-layers.deep_gemm",
+        "dense-fp8.4-layers.prefill-graphs",
+        "dense-fp8.4-layers.triton",
+        "moe-fp8.4-layers.triton",
+    ],
+)
+def test_a_second_prefill_among_the_steps_of_a_real_trace(name: str) -> None:
+    """The same pass again after the second step: twice the prefill, at any depth, and the same step."""
+    trace, layers, tokens = real_trace(name)
+    kernels, once = trace.kernels, real_times(name)
+    phases = split_phases(kernels, tokens)
+    at = kernels.index(phases.steps[2][0])
+    late_us = kernels[at - 1].end_us - phases.prefill[0].start_us + 5
+    first_free = 1 + max(kernel.correlation or 0 for kernel in kernels)
+    again = [
+        dataclasses.replace(
+            kernel,
+            start_us=kernel.start_us + late_us,
+            correlation=None if kernel.correlation is None else kernel.correlation + first_free,
+        )
+        for kernel in phases.prefill
+    ]
+    shift_us = again[-1].end_us + 5 - kernels[at].start_us
+    after = [dataclasses.replace(kernel, start_us=kernel.start_us + shift_us) for kernel in kernels[at:]]
+    both = Trace("", (*kernels[:at], *again, *after))
+    found = gpu_times([both], layers=layers, total_layers=36, output_tokens=tokens)
+    assert found.overlapping
+    assert found.prefill_ms == pytest.approx(2 * once.prefill_ms, rel=0.01)
+    assert found.prefill_full_ms == pytest.approx(2 * (once.prefill_full_ms or 0), rel=0.01)
+    assert found.decode_step_full_ms == pytest.approx(once.decode_step_full_ms, rel=0.01)
 
 
 @pytest.mark.parametrize(
