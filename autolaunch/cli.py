@@ -13,8 +13,8 @@ from autolaunch import __version__
 from autolaunch.errors import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, AutolaunchError, render_message, visible
 from autolaunch.explain.screen import emit, wants_colour
 from autolaunch.launch.execute import silence
-from autolaunch.option_declarations import doctor_options, explain_options, serve_options
-from autolaunch.options import ExplainOptions, ServeOptions, split_own
+from autolaunch.options.declarations import doctor_options, explain_options, serve_options
+from autolaunch.options.options import ExplainOptions, ServeOptions, split_own
 from autolaunch.profile_cli import profile_group
 from autolaunch.redact import redact
 
@@ -135,7 +135,7 @@ def tune(ctx: click.Context, /, if_missing: bool, full: bool, format: str, **sha
 @click.pass_context
 def doctor(ctx: click.Context, /, python: str | None, format: str) -> None:  # noqa: A002 - the option's name
     """Say what was found on this machine, by which source, what is missing, and what mends it."""
-    from autolaunch import doctor as look
+    from autolaunch.doctor import doctor as look
 
     report = look.run(python)
     if format == "json":

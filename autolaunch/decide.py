@@ -46,7 +46,7 @@ def decide(invocation: Invocation, reporter: Reporter) -> Decision:
 
 def document_of(assessment: Assessment, settled: Settled, command: Command) -> str:
     """What a dry run prints for a program."""
-    from autolaunch.choose import Choice
+    from autolaunch.choose.choose import Choice
     from autolaunch.explain.document import chosen_document, document_text
     from autolaunch.tuned import profile_json
 

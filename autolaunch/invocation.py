@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autolaunch.command import Command
 from autolaunch.folders import Folders
-from autolaunch.options import ServeOptions
+from autolaunch.options.options import ServeOptions
 from autolaunch.request.command_line import CommandName, Request
 from autolaunch.request.flags import FlagCatalogue
 from autolaunch.request.interpreter import Interpreter

@@ -14,7 +14,7 @@ from autolaunch import racing, reuse
 from autolaunch.asked import Asked
 from autolaunch.candidates.candidate import ORIGINAL, ORIGINAL_ID, Candidate
 from autolaunch.candidates.generate import Field
-from autolaunch.choose import Choice, choose
+from autolaunch.choose.choose import Choice, choose
 from autolaunch.errors import render_message
 from autolaunch.ground import Ground, whole_ground
 from autolaunch.launch.report import Reporter

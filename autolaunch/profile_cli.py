@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from autolaunch.option_declarations import profile_dir_option
+from autolaunch.options.declarations import profile_dir_option
 
 _FORMAT = click.option(
     "--format",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autolaunch.candidates.candidate import ORIGINAL_ID
-from autolaunch.choose import Choice
+from autolaunch.choose.choose import Choice
 from autolaunch.profile_parts import chosen_of, objective_json
 from autolaunch.profiles.profile import Depth, Entrant, Fingerprint, Measured, Profile
 from autolaunch.race.objective import Objective

@@ -26,7 +26,7 @@ from autolaunch.profiles.store import Store
 from autolaunch.race.progress import Progress
 
 if TYPE_CHECKING:
-    from autolaunch.options import StaleWord
+    from autolaunch.options.options import StaleWord
 
 Word = Literal["take", "table", "race", "fail", "nothing"]
 """What follows: its choice, the table's word at once, a race all the same, an error; or there is none."""

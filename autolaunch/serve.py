@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from autolaunch.command import Command
-from autolaunch.options import ServeOptions
+from autolaunch.options.options import ServeOptions
 from autolaunch.request.command_line import CommandName, original_argv, sglang_argv
 from autolaunch.request.interpreter import find_interpreter
 

@@ -9,7 +9,7 @@ from autolaunch.candidates.candidate import Candidate
 from autolaunch.launch import attempts
 
 if TYPE_CHECKING:
-    from autolaunch.choose import Choice
+    from autolaunch.choose.choose import Choice
     from autolaunch.profiles.kept import Kept
 
 

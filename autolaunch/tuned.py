@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autolaunch.assessment import Assessment
-from autolaunch.choose import Choice, Gain
+from autolaunch.choose.choose import Choice, Gain
 from autolaunch.command import Command
 from autolaunch.explain.document import chosen_document
 from autolaunch.explain.words import redacted_env

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from autolaunch import launchable, measuring, reuse, stages, unmeasured
 from autolaunch.asked import Asked
 from autolaunch.candidates.candidate import ORIGINAL, Candidate
-from autolaunch.choose import Choice
+from autolaunch.choose.choose import Choice
 from autolaunch.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -22,7 +22,7 @@ from autolaunch.invocation import Invocation
 from autolaunch.launch import attempts
 from autolaunch.launch.report import Reporter
 from autolaunch.measuring import Measured
-from autolaunch.options import ServeOptions
+from autolaunch.options.options import ServeOptions
 from autolaunch.profile_parts import candidate_of
 from autolaunch.profiles.kept import Kept
 from autolaunch.race.progress import Progress

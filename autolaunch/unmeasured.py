@@ -14,7 +14,7 @@ from autolaunch.detect.machine import Machine
 from autolaunch.errors import render_message
 from autolaunch.explain.screen import plain
 from autolaunch.launch.attempts import Fallback
-from autolaunch.options import ServeOptions
+from autolaunch.options.options import ServeOptions
 from autolaunch.race.progress import Progress
 from autolaunch.request.command_line import Notice, Request
 from autolaunch.request.flags import FlagCatalogue

@@ -26,7 +26,7 @@ from autolaunch.launch.mistrust import NOTHING, Fallback
 from autolaunch.launchable import excluded_now
 from autolaunch.learning import launched, recalled, remember_race, setting_at, why_not
 from autolaunch.lessons import from_attempt, of_past, of_race
-from autolaunch.options import ServeOptions
+from autolaunch.options.options import ServeOptions
 from autolaunch.profiles.failed import Failed, Setting
 from autolaunch.profiles.failures import FILE, recall
 from autolaunch.race.outcomes import Failure, Window

@@ -20,7 +20,7 @@ from autolaunch.ground import Ground
 from autolaunch.invocation import Invocation, Understood
 from autolaunch.launch.attempts import Fallback
 from autolaunch.measuring import Measured, measure
-from autolaunch.options import ServeOptions
+from autolaunch.options.options import ServeOptions
 from autolaunch.race.outcomes import Failure, Window
 from autolaunch.race.progress import Progress
 from autolaunch.race.result import Ended, RaceResult, Trial

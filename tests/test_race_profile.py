@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autolaunch.candidates.candidate import ORIGINAL, Candidate
-from autolaunch.choose import choose
+from autolaunch.choose.choose import choose
 from autolaunch.profiles.document import from_toml, to_toml
 from autolaunch.profiles.profile import Fingerprint
 from autolaunch.race.objective import Objective

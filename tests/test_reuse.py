@@ -13,7 +13,7 @@ from autolaunch import __version__
 from autolaunch.asked import Start
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate
 from autolaunch.launch.mistrust import NOTHING
-from autolaunch.options import ServeOptions
+from autolaunch.options.options import ServeOptions
 from autolaunch.profile_parts import candidate_of
 from autolaunch.profiles.kept import Kept
 from autolaunch.profiles.matching import judge

@@ -17,7 +17,7 @@ from autolaunch.redact import redact, redact_argv
 from autolaunch.request.command_line import Notice
 
 if TYPE_CHECKING:
-    from autolaunch.choose import Choice
+    from autolaunch.choose.choose import Choice
 
 SCHEMA: Final = "autolaunch.explain/1"
 

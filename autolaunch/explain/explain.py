@@ -15,7 +15,7 @@ from autolaunch.explain.plan import Question, plan
 from autolaunch.explain.screen import emit, screen_of
 from autolaunch.explain.why import Why, answers, lines_of_why
 from autolaunch.folders import user_folders
-from autolaunch.options import ExplainOptions
+from autolaunch.options.options import ExplainOptions
 from autolaunch.profiles.failures import recall
 from autolaunch.profiles.store import Store
 

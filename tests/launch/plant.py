@@ -11,7 +11,7 @@ from autolaunch.asked import Start
 from autolaunch.command import Command
 from autolaunch.folders import user_folders
 from autolaunch.invocation import Invocation
-from autolaunch.options import ServeOptions
+from autolaunch.options.options import ServeOptions
 from autolaunch.profile_parts import objective_json
 from autolaunch.profiles.kept import Kept
 from autolaunch.profiles.profile import Chosen, Entrant, Measured, Profile

@@ -16,7 +16,7 @@ import pytest
 
 from autolaunch.candidates.candidate import ORIGINAL, Candidate
 from autolaunch.candidates.generate import Field
-from autolaunch.choose import choose
+from autolaunch.choose.choose import choose
 from autolaunch.detect.gpus import Gpu
 from autolaunch.detect.nvml import Device, Reading, Tenant
 from autolaunch.race import judge as judge_module

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autolaunch.cli import own_option_names, serve
-from autolaunch.options import split_own
+from autolaunch.options.options import split_own
 from autolaunch.request.catalogue import bundled_versions
 from autolaunch.request.command_line import Pin, read_request, sglang_argv
 from autolaunch.request.flags import Flag, FlagCatalogue

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from autolaunch import option_checks
-from autolaunch.option_checks import Lines
+from autolaunch.options import checks
+from autolaunch.options.checks import Lines
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +43,7 @@ _WISHES = (
     click.option(
         "--admit",
         type=Lines(),
-        callback=option_checks.admit,
+        callback=checks.admit,
         multiple=True,
         metavar="DIM=CHOICE",
         envvar="AUTOLAUNCH_ADMIT",
@@ -69,7 +69,7 @@ _MEASURING = (
     click.option(
         "--budget",
         "budget_s",
-        callback=option_checks.seconds,
+        callback=checks.seconds,
         default="3m",
         show_default=True,
         metavar="TIME",
@@ -78,7 +78,7 @@ _MEASURING = (
     ),
     click.option(
         "--workload",
-        callback=option_checks.workload,
+        callback=checks.workload,
         metavar="SHAPE|FILE",
         envvar="AUTOLAUNCH_WORKLOAD",
         help="What to be fast at: `in=1024,out=256,concurrency=32`, or a JSONL file of your prompts, "
@@ -93,7 +93,7 @@ _MEASURING = (
     ),
     click.option(
         "--slo",
-        callback=option_checks.slo,
+        callback=checks.slo,
         metavar="CEILINGS",
         envvar="AUTOLAUNCH_SLO",
         help="What 95 in 100 requests must keep, such as `ttft=200ms,tpot=25ms`.",
@@ -102,7 +102,7 @@ _MEASURING = (
         "--candidate",
         "candidates",
         type=Lines(),
-        callback=option_checks.candidates,
+        callback=checks.candidates,
         multiple=True,
         metavar="FLAGS",
         envvar="AUTOLAUNCH_CANDIDATE",
@@ -113,8 +113,8 @@ _MEASURING = (
 _PROFILE_DIR = click.option(
     "--profile-dir",
     "profile_dirs",
-    type=option_checks.Folders(),
-    callback=option_checks.folders,
+    type=checks.Folders(),
+    callback=checks.folders,
     multiple=True,
     metavar="DIR",
     envvar="AUTOLAUNCH_PROFILE_DIR",
@@ -183,7 +183,7 @@ _SERVE_OPTIONS = (
     click.option(
         "--start-deadline",
         "start_deadline_s",
-        callback=option_checks.seconds_or_none,
+        callback=checks.seconds_or_none,
         metavar="TIME",
         envvar="AUTOLAUNCH_START_DEADLINE",
         help="Time in which the server must answer; `auto` does not race where that would miss it.",

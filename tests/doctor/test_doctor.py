@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from autolaunch import doctor
 from autolaunch.detect.machine_file import read_machine_file
+from autolaunch.doctor import doctor
 from tests.detect.stand_in import Nvml, load
 from tests.detect.test_software import install
 

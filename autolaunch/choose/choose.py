@@ -15,7 +15,7 @@ import signal
 from dataclasses import dataclass, field
 
 from autolaunch.candidates.candidate import ORIGINAL, ORIGINAL_ID, Candidate
-from autolaunch.choice_words import MIN_GAIN, figure, nobody, nothing_measured, with_waiting, won
+from autolaunch.choose.words import MIN_GAIN, figure, nobody, nothing_measured, with_waiting, won
 from autolaunch.race.bounds import Lost, broken_ceilings, out_of_bounds, unknown_ceilings
 from autolaunch.race.objective import Objective
 from autolaunch.race.outcomes import Failure

@@ -12,8 +12,8 @@ from typing import Any
 from autolaunch import __version__
 from autolaunch.detect.machine import Machine, detect_machine
 from autolaunch.detect.software import Software, detect_software
-from autolaunch.doctor_checks import Check, host_checks, machine_checks
-from autolaunch.doctor_software import software_checks
+from autolaunch.doctor.checks import Check, host_checks, machine_checks
+from autolaunch.doctor.software import software_checks
 from autolaunch.errors import SglangNotFoundError
 from autolaunch.request.interpreter import Interpreter, find_interpreter
 

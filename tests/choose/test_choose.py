@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autolaunch.candidates.candidate import ORIGINAL, ORIGINAL_ID
-from autolaunch.choose import Choice, choose
+from autolaunch.choose.choose import Choice, choose
 from autolaunch.race.objective import Objective
 from autolaunch.race.outcomes import Failure, GateReport, Window
 from autolaunch.race.result import Acceptance, Trial

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from autolaunch.detect.machine import Machine
 from autolaunch.detect.software import Package, Software, pins
-from autolaunch.doctor_checks import Check, numbers
+from autolaunch.doctor.checks import Check, numbers
 from autolaunch.folders import is_there
 from autolaunch.request.interpreter import Interpreter
 from autolaunch.tables import load_rows

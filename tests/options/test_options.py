@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from autolaunch.cli import launch_server, own_option_names, run_command, serve
 from autolaunch.errors import EXIT_USAGE
-from autolaunch.option_declarations import serve_options
-from autolaunch.options import ServeOptions, split_own
+from autolaunch.options.declarations import serve_options
+from autolaunch.options.options import ServeOptions, split_own
 from autolaunch.race.slo import Slo
 from autolaunch.race.workload import Workload
 from tests.real_server import ROOT

@@ -1,0 +1,1 @@
+"""A race into one candidate, and the words for it."""
