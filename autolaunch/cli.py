@@ -15,7 +15,7 @@ from autolaunch.explain.screen import emit, wants_colour
 from autolaunch.launch.execute import silence
 from autolaunch.options.declarations import doctor_options, explain_options, serve_options
 from autolaunch.options.options import ExplainOptions, ServeOptions, split_own
-from autolaunch.profile_cli import profile_group
+from autolaunch.profiles.cli import profile_group
 from autolaunch.redact import redact
 
 SGLANG_TOKENS = "autolaunch.sglang_tokens"

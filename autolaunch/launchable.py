@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autolaunch.asked import Asked, Start
 from autolaunch.candidates.candidate import Candidate
-from autolaunch.profile_parts import candidate_of, chosen_of
+from autolaunch.profiles.parts import candidate_of, chosen_of
 from autolaunch.profiles.profile import Chosen
 from autolaunch.profiles.status import written
 from autolaunch.profiles.tuned_flags import check, flags_and_values, is_wished

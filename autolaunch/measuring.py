@@ -19,17 +19,17 @@ from autolaunch.errors import render_message
 from autolaunch.ground import Ground, whole_ground
 from autolaunch.launch.report import Reporter
 from autolaunch.learning import RACED_LIMIT_S, launched, remember_race
-from autolaunch.profile_parts import candidate_of
 from autolaunch.profiles import files
+from autolaunch.profiles.from_race import Raced, profile_of
 from autolaunch.profiles.kept import Kept
 from autolaunch.profiles.mounts import container_layer
 from autolaunch.profiles.names import name_of
+from autolaunch.profiles.parts import candidate_of
 from autolaunch.profiles.profile import Fingerprint
 from autolaunch.profiles.proofs import prove
 from autolaunch.race.progress import Progress
 from autolaunch.race.result import RaceResult
 from autolaunch.race.workload import Workload
-from autolaunch.race_profile import Raced, profile_of
 from autolaunch.stages import QUICK_STAGE_LIMIT_S
 from autolaunch.tuned import is_worth_keeping
 

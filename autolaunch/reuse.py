@@ -15,11 +15,11 @@ from autolaunch.asked import Start
 from autolaunch.candidates.candidate import ORIGINAL, Candidate
 from autolaunch.detect.software import detect_software
 from autolaunch.errors import AutolaunchError, render_message
-from autolaunch.profile_parts import objective_json
 from autolaunch.profiles.fingerprint import fingerprint_of, versions_of
 from autolaunch.profiles.kept import Kept
 from autolaunch.profiles.matching import Match, best, judge
 from autolaunch.profiles.names import gpu_slug
+from autolaunch.profiles.parts import objective_json
 from autolaunch.profiles.profile import Chosen, Fingerprint, Profile
 from autolaunch.profiles.proofs import proof_of
 from autolaunch.profiles.store import Store

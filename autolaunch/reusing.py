@@ -14,10 +14,10 @@ from autolaunch.errors import AutolaunchError, render_message
 from autolaunch.launch import attempts
 from autolaunch.launch.breaker import profile_marks
 from autolaunch.launch.report import Reporter
-from autolaunch.profile_parts import chosen_of
 from autolaunch.profiles import files
 from autolaunch.profiles.kept import Kept, path_of
 from autolaunch.profiles.names import place_of
+from autolaunch.profiles.parts import chosen_of
 from autolaunch.profiles.proofs import proof_of
 from autolaunch.profiles.status import Outcome, after
 from autolaunch.profiles.store import Store

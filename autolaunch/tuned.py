@@ -15,8 +15,8 @@ from autolaunch.choose.choose import Choice, Gain
 from autolaunch.command import Command
 from autolaunch.explain.document import chosen_document
 from autolaunch.explain.words import redacted_env
-from autolaunch.profile_parts import objective_json
 from autolaunch.profiles.kept import Kept
+from autolaunch.profiles.parts import objective_json
 from autolaunch.race.objective import Objective
 from autolaunch.race.result import RaceResult, Trial
 from autolaunch.race.scale import Scale

@@ -23,8 +23,8 @@ from autolaunch.launch import attempts
 from autolaunch.launch.report import Reporter
 from autolaunch.measuring import Measured
 from autolaunch.options.options import ServeOptions
-from autolaunch.profile_parts import candidate_of
 from autolaunch.profiles.kept import Kept
+from autolaunch.profiles.parts import candidate_of
 from autolaunch.race.progress import Progress
 from autolaunch.race.result import RaceResult
 from autolaunch.reuse import Found

@@ -14,9 +14,9 @@ from autolaunch.asked import Start
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate
 from autolaunch.launch.mistrust import NOTHING
 from autolaunch.options.options import ServeOptions
-from autolaunch.profile_parts import candidate_of
 from autolaunch.profiles.kept import Kept
 from autolaunch.profiles.matching import judge
+from autolaunch.profiles.parts import candidate_of
 from autolaunch.profiles.profile import Chosen, Entrant, Measured, Profile
 from autolaunch.profiles.tuned_flags import flags_and_values
 from autolaunch.race.progress import Progress

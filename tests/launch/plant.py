@@ -12,8 +12,8 @@ from autolaunch.command import Command
 from autolaunch.folders import user_folders
 from autolaunch.invocation import Invocation
 from autolaunch.options.options import ServeOptions
-from autolaunch.profile_parts import objective_json
 from autolaunch.profiles.kept import Kept
+from autolaunch.profiles.parts import objective_json
 from autolaunch.profiles.profile import Chosen, Entrant, Measured, Profile
 from autolaunch.profiles.proofs import prove
 from autolaunch.profiles.store import Store

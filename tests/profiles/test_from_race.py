@@ -9,12 +9,12 @@ import pytest
 from autolaunch.candidates.candidate import ORIGINAL, Candidate
 from autolaunch.choose.choose import choose
 from autolaunch.profiles.document import from_toml, to_toml
+from autolaunch.profiles.from_race import Raced, profile_of
 from autolaunch.profiles.profile import Fingerprint
 from autolaunch.race.objective import Objective
 from autolaunch.race.outcomes import Failure, Window
 from autolaunch.race.result import Acceptance, RaceResult, Trial
 from autolaunch.race.workload import Workload
-from autolaunch.race_profile import Raced, profile_of
 
 CRASH = Failure("load", "crash", "no kernel")
 NOW: Fingerprint = {"platform": "cpu", "model.name": "model", "parallel.tp": 1}

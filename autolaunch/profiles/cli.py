@@ -1,4 +1,4 @@
-"""`autolaunch profile …` as click has it; all work is done in `profile_commands`."""
+"""`autolaunch profile …` as click has it; all work is done in `profiles.commands`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def list_profiles(ctx: click.Context, profile_dirs: tuple[str, ...], form: str) 
 
     The newest come first.  Whether one fits a start is told by that start.
     """
-    from autolaunch import profile_commands as run
+    from autolaunch.profiles import commands as run
 
     ctx.exit(run.list_profiles(run.store_of(profile_dirs), form))
 
@@ -49,7 +49,7 @@ def show(ctx: click.Context, profile: str, profile_dirs: tuple[str, ...], form: 
 
     The choice and why, who lost and why, and what it is valid for.
     """
-    from autolaunch import profile_commands as run
+    from autolaunch.profiles import commands as run
 
     ctx.exit(run.show(run.store_of(profile_dirs), profile, form))
 
@@ -65,7 +65,7 @@ def diff(ctx: click.Context, first: str, second: str, profile_dirs: tuple[str, .
 
     Says what B has in another way than A, and what each difference means.
     """
-    from autolaunch import profile_commands as run
+    from autolaunch.profiles import commands as run
 
     ctx.exit(run.diff(run.store_of(profile_dirs), first, second, form))
 
@@ -77,7 +77,7 @@ def diff(ctx: click.Context, first: str, second: str, profile_dirs: tuple[str, .
 @click.pass_context
 def export(ctx: click.Context, profile: str, output: str | None, profile_dirs: tuple[str, ...]) -> None:
     """Write a profile as TOML."""
-    from autolaunch import profile_commands as run
+    from autolaunch.profiles import commands as run
 
     ctx.exit(run.export(run.store_of(profile_dirs), profile, output))
 
@@ -91,7 +91,7 @@ def bring_in(ctx: click.Context, file: str, profile_dirs: tuple[str, ...]) -> No
 
     It is checked first, and counts as not verified here.
     """
-    from autolaunch import profile_commands as run
+    from autolaunch.profiles import commands as run
 
     ctx.exit(run.bring_in(run.store_of(profile_dirs), file))
 
@@ -104,7 +104,7 @@ def path(ctx: click.Context, profile_dirs: tuple[str, ...]) -> None:
 
     The first is written, the others are only read.
     """
-    from autolaunch import profile_commands as run
+    from autolaunch.profiles import commands as run
 
     ctx.exit(run.path(run.store_of(profile_dirs)))
 
@@ -115,6 +115,6 @@ def path(ctx: click.Context, profile_dirs: tuple[str, ...]) -> None:
 @click.pass_context
 def remove(ctx: click.Context, name: str, profile_dirs: tuple[str, ...]) -> None:
     """Remove the profile NAME."""
-    from autolaunch import profile_commands as run
+    from autolaunch.profiles import commands as run
 
     ctx.exit(run.remove(run.store_of(profile_dirs), name))

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from autolaunch import profile_text
 from autolaunch.errors import EXIT_DONE, EXIT_FAILED, AutolaunchError, render_message
 from autolaunch.explain.screen import Line, emit, screen_of
 from autolaunch.folders import user_folders
@@ -23,6 +22,7 @@ from autolaunch.profiles.matching import differences
 from autolaunch.profiles.mounts import container_layer
 from autolaunch.profiles.status import moment
 from autolaunch.profiles.store import Store
+from autolaunch.profiles.text import changes, lines_of_diff, lines_of_list, lines_of_profile
 
 LIST_SCHEMA: Final = "autolaunch.profiles/1"
 SHOW_SCHEMA: Final = "autolaunch.profile/1"
@@ -54,7 +54,7 @@ def list_profiles(store: Store, form: str) -> int:
     if not kept:
         _say("no profile is here yet; `autolaunch tune` and `autolaunch serve` make some")
         return EXIT_DONE
-    return _print(profile_text.lines_of_list(kept, now_s))
+    return _print(lines_of_list(kept, now_s))
 
 
 def show(store: Store, text: str, form: str) -> int:
@@ -64,13 +64,13 @@ def show(store: Store, text: str, form: str) -> int:
         return _print_json(
             {"schema": SHOW_SCHEMA, "name": kept.name, "path": str(kept.path), **asdict(kept.profile)}
         )
-    return _print(profile_text.lines_of_profile(kept))
+    return _print(lines_of_profile(kept))
 
 
 def diff(store: Store, first: str, second: str, form: str) -> int:
     """Print what two profiles differ in, and what each difference of what they are valid for means."""
     then, now = exchange.named(store, first), exchange.named(store, second)
-    changes = profile_text.changes(then.profile, now.profile)
+    changed = changes(then.profile, now.profile)
     shipped = "shipped" in (then.profile.origin, now.profile.origin)
     found = differences(then.profile.fingerprint, now.profile.fingerprint, shipped=shipped)
     if form == "json":
@@ -78,11 +78,11 @@ def diff(store: Store, first: str, second: str, form: str) -> int:
             {
                 "schema": DIFF_SCHEMA,
                 "names": [then.name, now.name],
-                "changes": [{"field": name, "then": a, "now": b} for name, a, b in changes],
+                "changes": [{"field": name, "then": a, "now": b} for name, a, b in changed],
                 "fingerprint": [asdict(one) for one in found],
             }
         )
-    return _print(profile_text.lines_of_diff(then, now, changes, found))
+    return _print(lines_of_diff(then, now, changed, found))
 
 
 def export(store: Store, text: str, output: str | None) -> int:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from autolaunch.candidates.candidate import ORIGINAL_ID
 from autolaunch.choose.choose import Choice
-from autolaunch.profile_parts import chosen_of, objective_json
+from autolaunch.profiles.parts import chosen_of, objective_json
 from autolaunch.profiles.profile import Depth, Entrant, Fingerprint, Measured, Profile
 from autolaunch.race.objective import Objective
 from autolaunch.race.result import RaceResult, Trial
