@@ -50,7 +50,7 @@ def serve(ctx: click.Context, /, **options: Any) -> None:
     SGLang's passes through unchanged, and one that you set is never changed.  The process becomes the
     server.
     """
-    from autolaunch.serve import serve as run
+    from autolaunch.serve.serve import serve as run
 
     ctx.exit(run("serve", tuple(ctx.meta[SGLANG_TOKENS]), ServeOptions(**options)))
 
@@ -123,8 +123,8 @@ def tune(ctx: click.Context, /, if_missing: bool, full: bool, format: str, **sha
 
     Takes what `serve` takes.  For a job or an init step: `tune --if-missing` does nothing the second time.
     """
-    from autolaunch.tune import tune as run
-    from autolaunch.tuning import TuneOptions
+    from autolaunch.tune.report import TuneOptions
+    from autolaunch.tune.tune import tune as run
 
     options = ServeOptions(**shared, tune="full" if full else "quick")
     ctx.exit(run(tuple(ctx.meta[SGLANG_TOKENS]), TuneOptions(options, if_missing, format)))
@@ -184,7 +184,7 @@ autolaunch.add_command(profile_group)
 @click.pass_context
 def launch_server(ctx: click.Context, /, **options: Any) -> None:
     """Stand in for `python -m sglang.launch_server`, flag by flag."""
-    from autolaunch.serve import serve as run
+    from autolaunch.serve.serve import serve as run
 
     ctx.exit(run("launch_server", tuple(ctx.meta[SGLANG_TOKENS]), ServeOptions(**options)))
 

@@ -20,17 +20,13 @@ ABSENT = {
         "autolaunch.capability",
         "autolaunch.explain.text",
     ),
-    *(
-        "autolaunch.learning",
-        "autolaunch.measuring",
-        "autolaunch.memory",
-        "autolaunch.nextn",
-        "autolaunch.race.when",
-    ),
-    *("autolaunch.race.workload", "autolaunch.slice"),
+    *("autolaunch.memory", "autolaunch.nextn", "autolaunch.race.when", "autolaunch.race.workload"),
+    *("autolaunch.slice", "autolaunch.tune"),
 }
 """What only starts need that no profile decides."""
-PATH = "autolaunch.cli, autolaunch.serve, autolaunch.launch.supervise, autolaunch.decide, autolaunch.reusing"
+PATH = ", ".join(
+    f"autolaunch.{name}" for name in ("cli", "serve.serve", "launch.supervise", "serve.decide", "serve.reuse")
+)
 WATCHER = "autolaunch.launch.watch"
 UNTIL_HEALTHY = {"autolaunch.launch.watching.asking", "autolaunch.launch.watching.verifying"}
 

@@ -68,7 +68,7 @@ class Attempt:
     profile: str | None = None
     """The name of the profile that the choice came from or was kept as."""
     setting: dict[str, Any] | None = None
-    """What a failure of it would be bound to, as `learning.launched` makes it: versions, machine, model."""
+    """What a failure of it would be bound to, as `tune.learning` makes it: versions, machine, model."""
     healthy: str | None = None
     """When the watcher saw it healthy, as `started`."""
     verified: str | None = None

@@ -14,7 +14,7 @@ from autolaunch.race.objective import Objective
 from autolaunch.race.result import RaceResult, Trial
 from autolaunch.race.scale import Scale
 from autolaunch.race.workload import Workload
-from autolaunch.tuned import gain_json, value_of
+from autolaunch.tune.result import gain_json, value_of
 from autolaunch.units import now_utc
 
 

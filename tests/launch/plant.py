@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autolaunch import reuse, stages
-from autolaunch.asked import Start
 from autolaunch.command import Command
 from autolaunch.folders import user_folders
 from autolaunch.invocation import Invocation
@@ -19,6 +17,8 @@ from autolaunch.profiles.proofs import prove
 from autolaunch.profiles.store import Store
 from autolaunch.race.progress import Progress
 from autolaunch.request.interpreter import find_interpreter
+from autolaunch.serve import lookup, stages
+from autolaunch.serve.asked import Start
 
 WHEN = "2026-11-30T12:00:00+00:00"
 
@@ -56,7 +56,7 @@ def start_of(tokens: Sequence[str], python: str, environ: Mapping[str, str], cwd
 
 def plant(start: Start, *ranked: Chosen) -> Planted:
     """Keep that a race for `start` chose the first of `ranked`, and that the others came after it."""
-    now = reuse.fingerprint(start)
+    now = lookup.fingerprint(start)
     assert now is not None, "the weights are not here"
     entrants = (Entrant(Chosen()), *(Entrant(one, rank=place) for place, one in enumerate(ranked, 1)))
     profile = Profile(
@@ -71,7 +71,7 @@ def plant(start: Start, *ranked: Chosen) -> Planted:
         measured=Measured("whole"),
         entrants=entrants,
     )
-    store = reuse.store_of(start)
+    store = lookup.store_of(start)
     path = store.save(profile)
     prove(start.invocation.folders.proofs, profile, lambda chosen: None)
     return Planted(store, str(path.relative_to(store.folders[0]).with_suffix("")))

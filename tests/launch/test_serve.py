@@ -303,7 +303,7 @@ def test_an_interrupt_while_it_loads_ends_it_without_a_traceback(serve: Serve) -
     [
         {"AUTOLAUNCH_HOME": "~nobody-of-that-name/here"},
         {"AUTOLAUNCH_HOME": "/" + "x" * 5000},
-        {"PLANT_IMPORT": "autolaunch.stages"},
+        {"PLANT_IMPORT": "autolaunch.serve.stages"},
         {"PLANT_IMPORT": "psutil"},
     ],
 )

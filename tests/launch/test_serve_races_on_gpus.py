@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from autolaunch.asked import Asked
 from autolaunch.candidates.candidate import ORIGINAL
-from autolaunch.decide import fallen_back
 from autolaunch.launch.attempts import Fallback
 from autolaunch.race.progress import Progress
+from autolaunch.serve.asked import Asked
+from autolaunch.serve.decide import fallen_back
 from tests.explain.cases import QWEN_397B, ask, write_model
 from tests.launch.gpu_box import SM_120, Box, llama
 from tests.launch.harness import wait_until

@@ -14,8 +14,8 @@ from autolaunch.detect.plan import Planned
 from autolaunch.explain.document import document
 from autolaunch.explain.plan import Question, plan
 from autolaunch.explain.why import answers, lines_of_why
-from autolaunch.learning import setting_of_assessment
 from autolaunch.profiles.failed import Failed, Recalled, Setting, applies
+from autolaunch.tune.learning import setting_of_assessment
 from tests.explain.cases import QWEN_397B, write_model
 
 FLAG = "--moe-runner-backend"

@@ -44,9 +44,10 @@ def returns_nothing(*_: object, **__: object) -> None:
 
 def plant() -> None:
     """Script the race, then put the fault in its place."""
-    from autolaunch import decide, measuring, racing, stages
     from autolaunch.race.outcomes import Window
     from autolaunch.race.result import RaceResult, Trial
+    from autolaunch.serve import decide, stages
+    from autolaunch.tune import measuring, racing
 
     def race(invocation: Any, understood: Any, plan: Any, *_: object, **__: object) -> RaceResult:
         def trial(candidate: object, wall_s: float) -> Trial:

@@ -60,7 +60,7 @@ def race(
 
 def plant() -> None:
     """Put the script in the place of the race."""
-    from autolaunch import measuring, racing
+    from autolaunch.tune import measuring, racing
 
     racing.race = race
     measuring.RACE_GRACE_S = 1.5

@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from autolaunch import racing
-from autolaunch.asked import Asked
 from autolaunch.candidates.candidate import ORIGINAL, Candidate
 from autolaunch.candidates.generate import Field
 from autolaunch.command import Command
 from autolaunch.folders import Folders
-from autolaunch.ground import Ground
 from autolaunch.invocation import Invocation, Understood
 from autolaunch.launch.attempts import Fallback
-from autolaunch.measuring import Measured, measure
 from autolaunch.options.options import ServeOptions
 from autolaunch.race.outcomes import Failure, Window
 from autolaunch.race.progress import Progress
 from autolaunch.race.result import Ended, RaceResult, Trial
-from autolaunch.racing import Plan
 from autolaunch.request.interpreter import Interpreter
+from autolaunch.serve.asked import Asked
 from autolaunch.slice.plan import SlicePlan
+from autolaunch.tune import racing
+from autolaunch.tune.ground import Ground
+from autolaunch.tune.measuring import Measured, measure
+from autolaunch.tune.racing import Plan
 from tests.explain.cases import QWEN_397B, ask, write_model
 
 CRASH = Failure("load", "crash", "no room")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from autolaunch.asked import Asked
 from autolaunch.candidates.candidate import ORIGINAL, Candidate
 from autolaunch.candidates.dimensions import load_choices
 from autolaunch.candidates.generate import Field, generate
@@ -23,9 +22,6 @@ from autolaunch.invocation import Invocation, Understood
 from autolaunch.launch import attempts
 from autolaunch.launch.attempt_record import Attempt
 from autolaunch.launch.mistrust import NOTHING, Fallback
-from autolaunch.launchable import excluded_now
-from autolaunch.learning import launched, recalled, remember_race, setting_at, why_not
-from autolaunch.lessons import from_attempt, of_past, of_race
 from autolaunch.options.options import ServeOptions
 from autolaunch.profiles.failed import Failed, Setting
 from autolaunch.profiles.failures import FILE, recall
@@ -35,8 +31,12 @@ from autolaunch.race.result import RaceResult, Trial
 from autolaunch.request.catalogue import bundled_catalogue
 from autolaunch.request.command_line import read_request
 from autolaunch.request.interpreter import Interpreter
+from autolaunch.serve.asked import Asked
+from autolaunch.serve.launchable import excluded_now
+from autolaunch.serve.stages import failures_here
 from autolaunch.slice.plan import SlicePlan
-from autolaunch.stages import failures_here
+from autolaunch.tune.learning import launched, recalled, remember_race, setting_at, why_not
+from autolaunch.tune.lessons import from_attempt, of_past, of_race
 from tests.tune.harness import Tune
 
 CPU = Machine(platform="cpu", source="none", cores=2, memory_available_bytes=1 << 34)

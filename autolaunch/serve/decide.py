@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autolaunch import stages, unmeasured
-from autolaunch.asked import Asked, Start
 from autolaunch.candidates.candidate import ORIGINAL, ORIGINAL_ID
 from autolaunch.invocation import Invocation
 from autolaunch.launch import attempts
@@ -15,13 +13,15 @@ from autolaunch.launch.instructions import orders_for, port_of, value_of, watche
 from autolaunch.launch.report import Decision, Reporter
 from autolaunch.launch.watching.orders import DEFAULT_HOST
 from autolaunch.race.progress import PREFIX, Progress
-from autolaunch.settled import Settled
+from autolaunch.serve import stages, unmeasured
+from autolaunch.serve.asked import Asked, Start
+from autolaunch.serve.settled import Settled
 
 if TYPE_CHECKING:
     from autolaunch.assessment import Assessment
     from autolaunch.command import Command
-    from autolaunch.ground import Ground
-    from autolaunch.reuse import Found
+    from autolaunch.serve.lookup import Found
+    from autolaunch.tune.ground import Ground
 
 
 def decide(invocation: Invocation, reporter: Reporter) -> Decision:
@@ -30,10 +30,10 @@ def decide(invocation: Invocation, reporter: Reporter) -> Decision:
     start = stages.begin(invocation, reporter, progress)
     found = None
     if start.may_reuse:
-        from autolaunch import reusing
+        from autolaunch.serve import reuse
 
-        found = reusing.sought(start, progress, reporter)
-        settled = reusing.at_once(start, found, progress)
+        found = reuse.sought(start, progress, reporter)
+        settled = reuse.at_once(start, found, progress)
         if settled is not None:
             return launch(start, settled, reporter)
     asked = stages.ask(start, reporter)
@@ -48,7 +48,7 @@ def document_of(assessment: Assessment, settled: Settled, command: Command) -> s
     """What a dry run prints for a program."""
     from autolaunch.choose.choose import Choice
     from autolaunch.explain.document import chosen_document, document_text
-    from autolaunch.tuned import profile_json
+    from autolaunch.tune.result import profile_json
 
     choice, kept = settled.choice, settled.kept
     value = chosen_document(assessment, choice or Choice(settled.candidate, settled.reason, {}), command)
@@ -68,11 +68,11 @@ def settle(asked: Asked, found: Found | None, progress: Progress, reporter: Repo
     """Who is launched: by a profile, by a race, or without a measurement."""
     options = asked.invocation.options
     if found is not None and found.kept is not None:
-        from autolaunch import reusing
+        from autolaunch.serve import reuse
 
         word, name = found.word(options.stale), found.kept.name
         if word == "take":
-            settled = reusing.reused(asked, found.kept, progress)
+            settled = reuse.reused(asked, found.kept, progress)
             if settled is not None:
                 return settled
         if word == "fail":
@@ -108,8 +108,8 @@ def raced(
     asked: Asked, ground: Ground | None, found: Found | None, progress: Progress, reporter: Reporter
 ) -> Settled:
     """Who won; the table's word where no slice could be made."""
-    from autolaunch import measuring
     from autolaunch.slice.problems import SliceError
+    from autolaunch.tune import measuring
 
     if asked.assessment is not None:
         unmeasured.say(progress, asked.assessment, ORIGINAL)
@@ -187,14 +187,14 @@ def record(start: Start, settled: Settled, ticket: attempts.Ticket) -> tuple[str
     name, setting = None, None
     store: tuple[Path, ...] = ()
     if kept is not None:
-        from autolaunch import reuse, reusing
+        from autolaunch.serve import lookup, reuse
 
-        store = reuse.store_of(start).folders
-        name = reusing.handle_of(kept, store)
+        store = lookup.store_of(start).folders
+        name = reuse.handle_of(kept, store)
         if not isinstance(start, Asked):  # the profile fits wholly, so what was true then is
-            setting = reusing.setting_before(start, kept, candidate)
+            setting = reuse.setting_before(start, kept, candidate)
     if isinstance(start, Asked):
-        from autolaunch.learning import launched
+        from autolaunch.tune.learning import launched
 
         setting = launched(start, candidate)
     attempts.record_choice(ticket, invocation.original, candidate, profile=name, setting=setting)

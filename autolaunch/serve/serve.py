@@ -29,9 +29,9 @@ def serve(command: CommandName, tokens: tuple[str, ...], options: ServeOptions) 
 
     def decide(reporter: Reporter) -> Decision:
         # Here, in the child: whatever is broken in there, the original can still be started.
-        from autolaunch import decide as flow
         from autolaunch.folders import user_folders
         from autolaunch.invocation import Invocation
+        from autolaunch.serve import decide as flow
 
         invocation = Invocation(
             command=command,

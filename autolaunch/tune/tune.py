@@ -25,8 +25,8 @@ from autolaunch.launch.signals import LauncherSignals, end_by
 from autolaunch.race.progress import Progress
 from autolaunch.request.command_line import original_argv, sglang_argv
 from autolaunch.request.interpreter import find_interpreter
-from autolaunch.serve import working_folder
-from autolaunch.tuning import Report, TuneOptions, run
+from autolaunch.serve.serve import working_folder
+from autolaunch.tune.report import Report, TuneOptions, run
 
 
 def tune(tokens: tuple[str, ...], options: TuneOptions) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from autolaunch import __version__
-from autolaunch.asked import Start
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate
 from autolaunch.launch.mistrust import NOTHING
 from autolaunch.options.options import ServeOptions
@@ -20,8 +19,9 @@ from autolaunch.profiles.parts import candidate_of
 from autolaunch.profiles.profile import Chosen, Entrant, Measured, Profile
 from autolaunch.profiles.tuned_flags import flags_and_values
 from autolaunch.race.progress import Progress
-from autolaunch.reuse import Found, pick, say_differences, stale_words, words_of
-from autolaunch.reusing import has_failed
+from autolaunch.serve.asked import Start
+from autolaunch.serve.lookup import Found, pick, say_differences, stale_words, words_of
+from autolaunch.serve.reuse import has_failed
 
 BEST = Chosen(("--attention-backend", "triton"), (), "c1", "table", "--attention-backend", "triton")
 SECOND = Chosen(("--disable-radix-cache",), (), "c2", "table")

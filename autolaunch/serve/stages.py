@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autolaunch import unmeasured
-from autolaunch.asked import Asked, Start
 from autolaunch.detect.machine import Machine, detect_machine
 from autolaunch.errors import UsageError, render_message
 from autolaunch.folders import FAILURES, is_there, typed_path
@@ -22,14 +20,16 @@ from autolaunch.race.progress import Progress
 from autolaunch.request.catalogue import load_catalogue
 from autolaunch.request.command_line import read_request
 from autolaunch.request.weights import weights_are_local
+from autolaunch.serve import unmeasured
+from autolaunch.serve.asked import Asked, Start
 
 if TYPE_CHECKING:
     from autolaunch.assessment import Assessment
     from autolaunch.candidates.generate import Field
     from autolaunch.checkpoint.checkpoint import Checkpoint
     from autolaunch.checkpoint.problems import NotInspected
-    from autolaunch.ground import Ground
     from autolaunch.profiles.failed import Failed
+    from autolaunch.tune.ground import Ground
 
 QUICK_STAGE_LIMIT_S = 20.0
 """For a stage that reads files; a folder on a network that hangs must not keep the server from starting."""
@@ -118,7 +118,7 @@ def failures_here(invocation: Invocation, past: attempts.Fallback, progress: Pro
     stores = (invocation.folders.profiles, *map(typed_path, invocation.options.profile_dirs))
     if not past.mistrusted and not any(is_there(store / FAILURES) for store in stores):
         return ()
-    from autolaunch.learning import recalled
+    from autolaunch.tune.learning import recalled
 
     return recalled(invocation, past, progress)
 
@@ -163,7 +163,7 @@ def field_of(
         return assessment.field
     from autolaunch.candidates.dimensions import load_choices
     from autolaunch.candidates.generate import generate
-    from autolaunch.learning import why_not
+    from autolaunch.tune.learning import why_not
 
     return generate(
         understood.request,
@@ -180,7 +180,7 @@ def ground_of(asked: Asked) -> Ground | None:
     """Stage `slice`: what engines on GPUs would load, and how many at once; nothing is written."""
     if asked.assessment is None or not asked.on_gpus or not asked.may_race:
         return None
-    from autolaunch.ground import prepare
+    from autolaunch.tune.ground import prepare
 
     invocation = asked.invocation
     return prepare(

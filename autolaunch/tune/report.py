@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from autolaunch import launchable, measuring, reuse, stages, unmeasured
-from autolaunch.asked import Asked
 from autolaunch.candidates.candidate import ORIGINAL, Candidate
 from autolaunch.choose.choose import Choice
 from autolaunch.errors import (
@@ -21,15 +19,18 @@ from autolaunch.explain.screen import Screen
 from autolaunch.invocation import Invocation
 from autolaunch.launch import attempts
 from autolaunch.launch.report import Reporter
-from autolaunch.measuring import Measured
 from autolaunch.options.options import ServeOptions
 from autolaunch.profiles.kept import Kept
 from autolaunch.profiles.parts import candidate_of
 from autolaunch.race.progress import Progress
 from autolaunch.race.result import RaceResult
-from autolaunch.reuse import Found
-from autolaunch.tuned import Tuned, document_of
-from autolaunch.tuned_text import lines_of
+from autolaunch.serve import launchable, lookup, stages, unmeasured
+from autolaunch.serve.asked import Asked
+from autolaunch.serve.lookup import Found
+from autolaunch.tune import measuring
+from autolaunch.tune.measuring import Measured
+from autolaunch.tune.result import Tuned, document_of
+from autolaunch.tune.text import lines_of
 
 EXIT_INTERRUPTED = 130
 
@@ -78,11 +79,11 @@ def run(invocation: Invocation, options: TuneOptions, screen: Screen, reporter: 
     now = None
     if options.if_missing:
         reporter.stage("profile", stages.QUICK_STAGE_LIMIT_S)
-        found = reuse.look(asked, reuse.store_of(asked), progress, exact=True)
+        found = lookup.look(asked, lookup.store_of(asked), progress, exact=True)
         now = found.now
         kept = already(asked, found, options, progress)
         if kept is not None:
-            progress.say(f"nothing is measured: {reuse.words_of(kept)}: {kept.profile.reason}")
+            progress.say(f"nothing is measured: {lookup.words_of(kept)}: {kept.profile.reason}")
             choice = Choice(candidate_of(kept.profile.chosen), kept.profile.reason, {})
             there = replace(tuned, choice=choice, kept=kept, is_earlier=True)
             return Report(render(there, options, screen))
@@ -128,12 +129,12 @@ def already(asked: Asked, found: Found, options: TuneOptions, progress: Progress
     word = found.word(stale)
     if kept is None or word == "nothing":
         return None
-    reuse.say_differences(found, "retune" if stale == "table" else stale, progress)
+    lookup.say_differences(found, "retune" if stale == "table" else stale, progress)
     if word == "fail":
         raise found.error
     if word != "take":
         return None
-    why = reuse.status_words(kept.profile)
+    why = lookup.status_words(kept.profile)
     if why is None and options.serve.tune == "full" and kept.profile.measured.depth != "whole":
         why = "only a slice was measured for it, and `--full` was asked for"
     picked = launchable.as_typed(asked, kept.profile.chosen)

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from autolaunch import launchable, stages, unmeasured
-from autolaunch.asked import Asked, Start
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate
 from autolaunch.errors import AutolaunchError, render_message
 from autolaunch.launch import attempts
@@ -23,8 +21,10 @@ from autolaunch.profiles.status import Outcome, after
 from autolaunch.profiles.store import Store
 from autolaunch.race.progress import PREFIX, Progress
 from autolaunch.redact import redact_choice
-from autolaunch.reuse import Found, look, pick, say_differences, store_of, words_of
-from autolaunch.settled import Settled
+from autolaunch.serve import launchable, stages, unmeasured
+from autolaunch.serve.asked import Asked, Start
+from autolaunch.serve.lookup import Found, look, pick, say_differences, store_of, words_of
+from autolaunch.serve.settled import Settled
 
 MARKING_LIMIT_S: Final = 1.0
 """For others to give a store back, before a server starts without its profiles being marked."""

@@ -11,7 +11,6 @@ from autolaunch.assessment import Assessment
 from autolaunch.candidates.candidate import Candidate
 from autolaunch.candidates.generate import Field
 from autolaunch.detect.ranks import used_gpus
-from autolaunch.ground import Ground
 from autolaunch.invocation import Invocation, Understood
 from autolaunch.race.engine import Engine
 from autolaunch.race.gate_reference import DEFAULT_TOKENS
@@ -33,6 +32,7 @@ from autolaunch.slice.dequantized import dequantize
 from autolaunch.slice.home import SliceHome
 from autolaunch.slice.problems import SliceError
 from autolaunch.slice.weights_child import Setting
+from autolaunch.tune.ground import Ground
 from autolaunch.units import format_bytes
 
 GPU_GATE_TOKENS = 6144

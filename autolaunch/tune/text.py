@@ -11,7 +11,7 @@ from autolaunch.explain.words import machine_name, model_name, software_name
 from autolaunch.race.objective import Objective
 from autolaunch.race.result import Trial
 from autolaunch.redact import redact, redact_argv
-from autolaunch.tuned import Tuned, value_of
+from autolaunch.tune.result import Tuned, value_of
 from autolaunch.units import format_duration
 
 _ENDED: Final = {"done": "", "budget": ", ended by the budget", "interrupted": ", interrupted"}

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autolaunch.asked import Asked, Start
 from autolaunch.candidates.candidate import Candidate
 from autolaunch.profiles.parts import candidate_of, chosen_of
 from autolaunch.profiles.profile import Chosen
 from autolaunch.profiles.status import written
 from autolaunch.profiles.tuned_flags import check, flags_and_values, is_wished
+from autolaunch.serve.asked import Asked, Start
 
 if TYPE_CHECKING:
     from autolaunch.assessment import Assessment
@@ -64,7 +64,7 @@ def excluded_now(asked: Asked, candidate: Candidate) -> str | None:
     if any(one.flags == candidate.flags and one.env == candidate.env for one in asked.field.candidates):
         return None
     if assessment is None or not asked.on_gpus:
-        from autolaunch.learning import why_not as why_not_again
+        from autolaunch.tune.learning import why_not as why_not_again
 
         failed = why_not_again(asked.learned, asked.invocation, asked.understood, asked.machine)(candidate)
         return None if failed is None else failed.reason

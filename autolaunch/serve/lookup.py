@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from autolaunch import __version__
-from autolaunch.asked import Start
 from autolaunch.candidates.candidate import ORIGINAL, Candidate
 from autolaunch.detect.software import detect_software
 from autolaunch.errors import AutolaunchError, render_message
@@ -24,6 +23,7 @@ from autolaunch.profiles.profile import Chosen, Fingerprint, Profile
 from autolaunch.profiles.proofs import proof_of
 from autolaunch.profiles.store import Store
 from autolaunch.race.progress import Progress
+from autolaunch.serve.asked import Start
 
 if TYPE_CHECKING:
     from autolaunch.options.options import StaleWord

@@ -14,18 +14,18 @@ from autolaunch.errors import render_message
 from autolaunch.folders import Folders
 from autolaunch.invocation import Invocation, Understood
 from autolaunch.launch.mistrust import Fallback
-from autolaunch.lessons import change_of, depth_of, of_past, of_race
 from autolaunch.profiles import files
 from autolaunch.profiles.failed import Failed, Key, Setting
 from autolaunch.profiles.failures import recall, remember
 from autolaunch.race.progress import Progress
 from autolaunch.race.result import RaceResult
 from autolaunch.request.weights import model_folder
+from autolaunch.tune.lessons import change_of, depth_of, of_past, of_race
 
 if TYPE_CHECKING:
-    from autolaunch.asked import Asked
     from autolaunch.assessment import Assessment
     from autolaunch.capability.table import Table
+    from autolaunch.serve.asked import Asked
     from autolaunch.slice.plan import SlicePlan
 
 

@@ -10,15 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from autolaunch import racing, reuse
-from autolaunch.asked import Asked
 from autolaunch.candidates.candidate import ORIGINAL, ORIGINAL_ID, Candidate
 from autolaunch.candidates.generate import Field
 from autolaunch.choose.choose import Choice, choose
 from autolaunch.errors import render_message
-from autolaunch.ground import Ground, whole_ground
 from autolaunch.launch.report import Reporter
-from autolaunch.learning import RACED_LIMIT_S, launched, remember_race
 from autolaunch.profiles import files
 from autolaunch.profiles.from_race import Raced, profile_of
 from autolaunch.profiles.kept import Kept
@@ -30,8 +26,13 @@ from autolaunch.profiles.proofs import prove
 from autolaunch.race.progress import Progress
 from autolaunch.race.result import RaceResult
 from autolaunch.race.workload import Workload
-from autolaunch.stages import QUICK_STAGE_LIMIT_S
-from autolaunch.tuned import is_worth_keeping
+from autolaunch.serve import lookup
+from autolaunch.serve.asked import Asked
+from autolaunch.serve.stages import QUICK_STAGE_LIMIT_S
+from autolaunch.tune import racing
+from autolaunch.tune.ground import Ground, whole_ground
+from autolaunch.tune.learning import RACED_LIMIT_S, launched, remember_race
+from autolaunch.tune.result import is_worth_keeping
 
 RACE_GRACE_S = 120.0
 """What a race may take beyond its budget: the request that was under way and the ends of its engines."""
@@ -86,7 +87,7 @@ def keep(
     """
     if not is_worth_keeping(measured.result, measured.choice):
         return None
-    now = fingerprint or reuse.fingerprint(asked)
+    now = fingerprint or lookup.fingerprint(asked)
     if now is None:
         return None
     profile = profile_of(
@@ -96,7 +97,7 @@ def keep(
         origin=origin,
         warnings=warnings_of(asked),
     )
-    store = reuse.store_of(asked)
+    store = lookup.store_of(asked)
     try:
         with files.patience(RACED_LIMIT_S):
             path = store.save(profile)
