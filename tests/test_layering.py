@@ -279,6 +279,7 @@ ORDER = [
     "tune.text",
     "profiles.from_race",
     "tune.ground",
+    "tune.engines",
     "tune.racing",
     "serve",
     "serve.unmeasured",

@@ -5,40 +5,29 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from autolaunch.assessment import Assessment
-from autolaunch.candidates.candidate import Candidate
 from autolaunch.candidates.generate import Field
 from autolaunch.detect.ranks import used_gpus
 from autolaunch.invocation import Invocation, Understood
-from autolaunch.race.engine import Engine
 from autolaunch.race.gate_reference import DEFAULT_TOKENS
 from autolaunch.race.gpu_memory import GpuMemory, KvBudget
 from autolaunch.race.journal import Journal, open_journal
 from autolaunch.race.objective import Objective
-from autolaunch.race.outcomes import EngineFailed, Failure
-from autolaunch.race.overlay import trial_overlay
-from autolaunch.race.ports import Ports
 from autolaunch.race.progress import Progress
 from autolaunch.race.race import Race
 from autolaunch.race.result import Acceptance, RaceResult
 from autolaunch.race.setting import RaceSetting
-from autolaunch.race.truth import OpenTruth
 from autolaunch.race.workload import Workload
 from autolaunch.race.yardstick import TraceYardstick, WallYardstick
 from autolaunch.slice.cut import Slice, cut
-from autolaunch.slice.dequantized import dequantize
 from autolaunch.slice.home import SliceHome
-from autolaunch.slice.problems import SliceError
-from autolaunch.slice.weights_child import Setting
+from autolaunch.tune.engines import Opener, truth_of
 from autolaunch.tune.ground import Ground
 from autolaunch.units import format_bytes
 
 GPU_GATE_TOKENS = 6144
 """Tokens that the gate has read on a GPU: 0.1 to 0.4 s (H200, 2026-11-30)."""
-TRUTH_LIMIT_S = 60.0
-"""For writing a slice's weights in bf16; 3 to 5 s for 1.3 and 2.8 GB (H200, 2026-12-01)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +64,7 @@ def race(
         for dropped in plan.field.dropped:
             journal.write("dropped", label=dropped.label, stage=dropped.stage, reason=dropped.reason)
         home, piece = rooms.enter_context(_slice(plan.ground, journal, progress))
-        opener = _Opener(invocation, understood, plan.ground, journal, census_fd, piece)
+        opener = Opener(invocation, understood, plan.ground, journal, census_fd, piece)
         result = Race(
             plan.field,
             opener.candidate,
@@ -105,76 +94,8 @@ def _slice(
         yield home, piece
 
 
-class _Opener:
-    """Makes engines of this race, not yet started."""
-
-    def __init__(
-        self,
-        invocation: Invocation,
-        understood: Understood,
-        ground: Ground,
-        journal: Journal,
-        census_fd: int | None,
-        piece: Slice | None,
-    ) -> None:
-        self.invocation, self.understood, self.ground = invocation, understood, ground
-        self.journal, self.census_fd, self.piece = journal, census_fd, piece
-        self._ports = Ports()
-
-    def candidate(self, candidate: Candidate, on_tick: Callable[[], None]) -> Engine:
-        """The engine of a candidate."""
-        folder = None if self.piece is None else self.piece.folder
-        return self._engine(candidate, self.journal.log(candidate.id), folder, (), on_tick)
-
-    def truth(self, folder: Path, on_tick: Callable[[], None]) -> Engine:
-        """The engine of the gate's reference, held, for the weights in `folder`; no flag names a format."""
-        pins, catalogue = self.understood.request.pins, self.understood.catalogue
-        plain = tuple(
-            f"--no-{name.removeprefix('--')}"
-            for name in ("--quantization", "--quantization-param-path")
-            if (flag := catalogue.resolve(name)) is not None and flag.dest in pins
-        )
-        return self._engine(
-            Candidate(id="truth"), self.journal.log("truth"), folder, plain, on_tick, held=True
-        )
-
-    def _engine(
-        self,
-        candidate: Candidate,
-        log: Path,
-        folder: Path | None,
-        more: tuple[str, ...],
-        on_tick: Callable[[], None],
-        *,
-        held: bool = False,
-    ) -> Engine:
-        overlay = trial_overlay(
-            self.understood.request.pins,
-            self.understood.catalogue,
-            port=self._ports.next(),
-            nccl_port=self._ports.next(),
-            max_total_tokens=self.ground.tokens,
-            slice_folder=folder,
-            company=self.ground.company.shared,
-            max_states=self.ground.states,
-            max_batch=self.ground.batch,
-        )
-        return Engine(
-            self.invocation.original.with_candidate(candidate),
-            (*overlay, *more),
-            log=log,
-            environ=self.invocation.environ,
-            cwd=self.invocation.cwd,
-            census_fd=self.census_fd,
-            on_tick=on_tick,
-            company=self.ground.company.shared,
-            sglang=self.invocation.interpreter.version,
-            held=held,
-        )
-
-
 def _setting(
-    opener: _Opener, understood: Understood, plan: Plan, piece: Slice | None, home: SliceHome | None
+    opener: Opener, understood: Understood, plan: Plan, piece: Slice | None, home: SliceHome | None
 ) -> RaceSetting:
     """What the race of `plan` is run with."""
     on_gpus = plan.assessment is not None
@@ -184,41 +105,13 @@ def _setting(
         objective=plan.objective,
         yardstick=_yardstick(plan, piece, home),
         company=plan.ground.company,
-        open_truth=_truth(opener, piece, home) if plan.ground.quantized else None,
+        open_truth=truth_of(opener, piece, home) if plan.ground.quantized else None,
         gate_tokens=GPU_GATE_TOKENS if on_gpus else DEFAULT_TOKENS,
         whole=piece is None,
         gpu_memory=_gpu_memory(understood, plan.assessment),
         kv=_kv_budget(plan),
         acceptances=_acceptances(plan),
     )
-
-
-def _truth(opener: _Opener, piece: Slice | None, home: SliceHome | None) -> OpenTruth | None:
-    """What makes the gate's reference: an engine, and the slice's weights written in bf16 for it."""
-    if piece is None or home is None:
-        return None
-
-    def open_truth(on_tick: Callable[[], None]) -> tuple[Engine, Callable[[], None]]:
-        folder = home.new("plain")
-        return opener.truth(folder, on_tick), lambda: make_weights(folder, on_tick)
-
-    def make_weights(folder: Path, on_tick: Callable[[], None]) -> None:
-        setting = Setting(
-            python=opener.invocation.original.argv[0],
-            environ=opener.invocation.original.environment(opener.invocation.environ),
-            log=opener.journal.log("plain"),
-            limit_s=TRUTH_LIMIT_S,
-            census_fd=opener.census_fd,
-            on_tick=on_tick,
-        )
-        try:
-            made = dequantize(piece.folder, folder, setting)
-        except SliceError as error:
-            reason = "; ".join((error.what, *error.because))
-            raise EngineFailed(Failure("load", "environment", reason)) from error
-        opener.journal.write("plain-weights", bytes=made.bytes, seconds=made.seconds, device=made.device)
-
-    return open_truth
 
 
 def _yardstick(plan: Plan, piece: Slice | None, home: SliceHome | None) -> TraceYardstick | WallYardstick:
