@@ -28,6 +28,9 @@ PATH = ", ".join(
     f"autolaunch.{name}" for name in ("cli", "serve.serve", "launch.supervise", "serve.decide", "serve.reuse")
 )
 WATCHER = "autolaunch.launch.watch"
+GUARD = "autolaunch.race.guard"
+DELAYS_ENGINES = {"dataclasses", "json", "pathlib", "re", "typing"}
+"""Each takes as long as all that a guard needs."""
 UNTIL_HEALTHY = {"autolaunch.launch.watching.asking", "autolaunch.launch.watching.verifying"}
 
 
@@ -47,6 +50,11 @@ def test_a_start_by_a_profile_imports_nothing_slow() -> None:
 def test_a_watcher_imports_what_it_asks_with_once_there_is_somebody_to_ask() -> None:
     found = printed(f"import {WATCHER}; print(*sys.modules)", "-I", "-S")
     assert not (SLOW | UNTIL_HEALTHY).intersection(found)
+
+
+def test_a_guard_imports_nothing_that_its_engine_would_wait_for() -> None:
+    found = printed(f"import {GUARD}; print(*sys.modules)", "-I", "-S")
+    assert not (SLOW | DELAYS_ENGINES).intersection(found)
 
 
 def test_the_collector_of_garbage_stays_out_of_the_way() -> None:

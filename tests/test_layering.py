@@ -165,6 +165,9 @@ ORDER = [
     "race.trace",
     "race.company",
     "race.ports",
+    "race.guarding",
+    "race.guarding.processes",
+    "race.guarding.leftovers",
     "race.guard",
     "race.guarded",
     "slice",
@@ -319,8 +322,8 @@ STANDALONE = {
     "launch.watch",
     "request.probe",
 }
-ALONE_TOGETHER = "launch.watching"
-"""The watcher's folder: its modules import each other, `launch.watch` imports them, and nothing else of autolaunch."""
+ALONE_TOGETHER = {"launch.watch": "launch.watching", "race.guard": "race.guarding"}
+"""Those with a folder of their own: its modules import each other, the program imports them, and nothing else of autolaunch."""
 HEAVY = {"torch", "sglang", "transformers", "numpy", "flashinfer"}
 BROAD = {"Exception", "BaseException"}
 
@@ -357,6 +360,17 @@ def is_module(name: str) -> bool:
     return name.startswith("autolaunch.") and (path.is_dir() or path.with_suffix(".py").exists())
 
 
+def folder_of(name: str) -> str | None:
+    """The folder that a program run by path shares with `name`, if it is one of these or lies in it."""
+    inside = (folder for folder in ALONE_TOGETHER.values() if is_below(name, folder))
+    return ALONE_TOGETHER.get(name) or next(inside, None)
+
+
+def is_below(name: str, folder: str) -> bool:
+    """Whether a module is the package `folder` or lies in it."""
+    return name == folder or name.startswith(f"{folder}.")
+
+
 def test_every_module_has_one_place() -> None:
     assert len(ORDER) == len(set(ORDER))
     assert set(map(module_name, modules())) == set(ORDER)
@@ -371,8 +385,10 @@ def test_imports_point_back(path: Path) -> None:
             continue
         target = imported.removeprefix("autolaunch").lstrip(".") or "autolaunch"
         assert ORDER.index(target) < ORDER.index(name), f"{name} imports {target}, which comes after it"
-        alone = name in STANDALONE or name.startswith(ALONE_TOGETHER)
-        assert not alone or target.startswith(ALONE_TOGETHER), f"{name} runs alone and imports {target}"
+        folder = folder_of(name)
+        alone = name in STANDALONE or folder is not None
+        beside = folder is not None and is_below(target, folder)
+        assert not alone or beside, f"{name} runs alone and imports {target}"
 
 
 @pytest.mark.parametrize("name", [one for one in ORDER if one != "__main__" and ".child." not in one])

@@ -21,11 +21,12 @@ last guard, so it tells "no engine is left" to whoever reads it.  Scratch folder
 are made before COMMAND starts.  At the end they are removed, and so is shared memory that the tree had
 mapped and nobody else uses.
 
-NOTE: runs by path, in isolation, with the standard library only; nothing here may import autolaunch.
+NOTE: runs by path, in isolation, with the standard library only: of autolaunch nothing is imported but
+`race/guarding`, for which the folder of the package is looked through last.
 """
 
 # Every import delays the engine: no pathlib, json or dataclasses, which triple the start-up time.
-# ruff: noqa: PTH102, PTH108, PTH119, PTH123, PTH208
+# ruff: noqa: PTH100, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -37,10 +38,15 @@ import signal
 import sys
 import time
 
+if __name__ == "__main__":
+    _race = os.path.dirname(os.path.abspath(__file__))
+    sys.path.append(os.path.dirname(os.path.dirname(_race)))
+
+from autolaunch.race.guarding.leftovers import SharedMemory, make_folders, remove_folders
+from autolaunch.race.guarding.processes import descendants_of, groups_of, kill, read
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-SCRATCH_PREFIX = "autolaunch-"
-"""Only folders with this prefix are ever removed."""
 STUCK_AFTER_S = 20.0
 TRACKER_GRACE_S = 3.0
 """What a resource tracker gets to unlink the shared memory of the killed; it needs a few ms.
@@ -51,7 +57,6 @@ the one that was seen can be killed, and a group is killed in one stroke.
 TRACKER = b"multiprocessing.resource_tracker"
 OOM_SCORE = b"300"
 """Thousandths of the memory that an engine seems larger by when the kernel looks for something to kill."""
-SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - where Linux keeps it
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -63,8 +68,8 @@ class Job:
         """Read the options of `argv` and what follows its first `--`."""
         self.lifeline = self.status = self.census = -1
         self.scratch: list[str] = []
-        self.shared_before = frozenset(_listed(SHARED_MEMORY))
-        """Shared memory that was there before the engine, and is none of ours."""
+        self.shared = SharedMemory()
+        """Made before the engine starts: what is there now is none of ours."""
         split = argv.index("--")
         self.command = argv[split + 1 :]
         for name, value in zip(argv[:split:2], argv[1:split:2], strict=True):
@@ -81,7 +86,7 @@ def main(argv: list[str]) -> int:
         if fd >= 0:
             os.set_inheritable(fd, False)  # the engine must neither hold nor speak on any of them
     _become_guard()
-    _make_folders(job)
+    make_folders(job.scratch)
     outer_lives, held_by_outer = os.pipe()
     inner = os.fork()
     if inner == 0:
@@ -127,7 +132,7 @@ def _be_inner(job: Job, outer_lives: int) -> None:
         while not poll.poll(period_ms) and not _has_ended(engine):
             continue
     code = _end_descendants(job, engine)
-    _remove_folders(job)
+    remove_folders(job.scratch)
     _report(job, code, [])
 
 
@@ -136,7 +141,7 @@ def _be_outer(job: Job, inner: int) -> None:
     _, wait_status = os.waitpid(inner, 0)
     _end_descendants(job, None)
     if wait_status != 0:
-        _remove_folders(job)
+        remove_folders(job.scratch)
         _report(job, None, [])
 
 
@@ -198,18 +203,16 @@ def _end_descendants(job: Job, engine: int | None) -> int | None:
     started_s = time.monotonic()
     reported = False
     pause_s = 0.001
-    mapped: set[str] = set()
     while True:
         waited_s = time.monotonic() - started_s
         descendants = descendants_of(os.getpid())
+        job.shared.note(descendants)
         for pid in descendants:
-            mapped |= _mapped_by(pid)
-        for pid in descendants:
-            if waited_s > TRACKER_GRACE_S or TRACKER not in _read(f"/proc/{pid}/cmdline"):
-                _kill(pid)
+            if waited_s > TRACKER_GRACE_S or TRACKER not in read(f"/proc/{pid}/cmdline"):
+                kill(pid)
         if waited_s > TRACKER_GRACE_S:
-            for group in _groups_of(descendants):
-                _kill(-group)
+            for group in groups_of(descendants):
+                kill(-group)
         try:
             while True:
                 pid, wait_status = os.waitpid(-1, os.WNOHANG)
@@ -219,48 +222,13 @@ def _end_descendants(job: Job, engine: int | None) -> int | None:
                     code = os.waitstatus_to_exitcode(wait_status)
                     _report(job, code)
         except ChildProcessError:
-            _unlink_shared(mapped - job.shared_before)
+            job.shared.unlink()
             return code
         if waited_s > STUCK_AFTER_S and not reported:
             reported = True
             _report(job, code, descendants)
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, 0.1)
-
-
-def descendants_of(root: int) -> list[int]:
-    """Pids of all processes below `root`, zombies included (their threads may live), parents first."""
-    children: dict[int, list[int]] = {}
-    for pid in _pids():
-        # The name in parentheses may hold anything; what follows the last one does not.
-        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        if len(fields) > 1:
-            children.setdefault(int(fields[1]), []).append(pid)
-    found: list[int] = []
-    level = [root]
-    while level:
-        level = [child for parent in level for child in children.get(parent, ())]
-        found += level
-    return found
-
-
-def _groups_of(pids: list[int]) -> set[int]:
-    """Process groups of `pids` that lie outside of this process's session, and so have no others in them."""
-    groups = set()
-    for pid in pids:
-        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        if len(fields) > 3 and int(fields[3]) != os.getsid(0):
-            groups.add(int(fields[2]))
-    return groups - {0, 1}
-
-
-def _kill(pid: int) -> None:
-    # NOTE: the pid is not another process's by now: until it is reaped, by us or by a parent below us that
-    # is killed in the same round, it cannot be given out again.
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def _report(job: Job, code: int | None, left: list[int] | None = None) -> None:
@@ -270,68 +238,6 @@ def _report(job: Job, code: int | None, left: list[int] | None = None) -> None:
         os.write(job.status, f'{{"exit": {shown}{rest}}}\n'.encode())
     except OSError:
         return  # nobody is left to read it
-
-
-def _mapped_by(pid: int) -> set[str]:
-    """Files of shared memory that `pid` has mapped, as their paths."""
-    found = set()
-    for line in _read(f"/proc/{pid}/maps").splitlines():
-        path = line.split(None, 5)[-1].decode("utf-8", "replace")
-        if path.startswith(SHARED_MEMORY) and not path.endswith(" (deleted)"):
-            found.add(path)
-    return found
-
-
-def _unlink_shared(paths: set[str]) -> None:
-    """Remove what only the ended tree had mapped; SGLang's processes leave it behind when killed."""
-    if not paths:
-        return
-    for pid in _pids():
-        paths -= _mapped_by(pid)
-    for path in paths:
-        try:
-            os.unlink(path)
-        except OSError:
-            continue  # its owner was faster
-
-
-def _make_folders(job: Job) -> None:
-    """Private folders; without room for one COMMAND says so itself, for then it has no temporary folder."""
-    for folder in job.scratch:
-        try:
-            os.mkdir(folder, 0o700)
-        except FileExistsError:
-            continue  # the caller's own
-        except OSError as error:
-            os.write(2, f"autolaunch guard: cannot make {folder}: {error}\n".encode())
-
-
-def _remove_folders(job: Job) -> None:
-    import shutil  # here, since it costs as much as all other imports together
-
-    for folder in job.scratch:
-        if os.path.basename(folder).startswith(SCRATCH_PREFIX):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return [folder + name for name in os.listdir(folder)]
-    except OSError:
-        return []
-
-
-def _read(path: str) -> bytes:
-    """Content of a file of `/proc`; empty when its process has ended or is not ours."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autolaunch.race import guard
+from autolaunch.race.guarding.leftovers import SCRATCH_PREFIX
+from autolaunch.race.guarding.processes import descendants_of
 from autolaunch.race.logs import hide_secrets
 
 CLOSE_LIMIT_S = guard.STUCK_AFTER_S + 5.0
@@ -107,7 +109,7 @@ class Guarded:
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the guard and of all below it that live now."""
-        return (self.guard_pid, *guard.descendants_of(self.guard_pid))
+        return (self.guard_pid, *descendants_of(self.guard_pid))
 
     def exited(self, wait_s: float = 0.0) -> Ending | None:
         """How the command's own process ended, or None if it has not within `wait_s`; others may live on."""
@@ -166,17 +168,17 @@ def temporary_folder(environ: Mapping[str, str]) -> str:
 
 def make_scratch(environ: Mapping[str, str]) -> Path:
     """A new private folder for what an engine puts into its temporary folder, sockets included."""
-    return Path(tempfile.mkdtemp(prefix=guard.SCRATCH_PREFIX, dir=_scratch_parent(environ)))
+    return Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=_scratch_parent(environ)))
 
 
 def name_scratch(environ: Mapping[str, str]) -> Path:
     """The name of such a folder, which nobody can guess; the guard makes the folder, and removes it."""
-    return Path(_scratch_parent(environ), guard.SCRATCH_PREFIX + secrets.token_hex(6))
+    return Path(_scratch_parent(environ), SCRATCH_PREFIX + secrets.token_hex(6))
 
 
 def _scratch_parent(environ: Mapping[str, str]) -> str:
     """The temporary folder of `environ`, unless names in it are too long for sockets."""
     parent = temporary_folder(environ)
-    if len(parent) + len(guard.SCRATCH_PREFIX) + 13 > LONGEST_SCRATCH and os.access("/tmp", os.W_OK):  # noqa: S108
+    if len(parent) + len(SCRATCH_PREFIX) + 13 > LONGEST_SCRATCH and os.access("/tmp", os.W_OK):  # noqa: S108
         parent = "/tmp"  # noqa: S108 - the folder in it is private
     return parent

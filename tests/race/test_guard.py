@@ -7,6 +7,7 @@ import mmap
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -242,6 +243,45 @@ def test_only_scratch_folders_are_removed(mark: Mark, tmp_path: Path) -> None:
         os.close(fd)
     assert precious.exists()
     assert not scratch.exists()
+
+
+def test_it_runs_where_nothing_can_be_written_and_whatever_lies_around(mark: Mark, tmp_path: Path) -> None:
+    """With its own folder only, without bytecode, and not from what shares a name with its modules."""
+    source = REPOSITORY / "autolaunch"
+    copy = tmp_path / "site" / "autolaunch"
+    for name in ("__init__.py", "race/__init__.py", "race/guard.py"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / name, copy / name)
+    shutil.copytree(source / "race/guarding", copy / "race/guarding", ignore=shutil.ignore_patterns("*.pyc"))
+    elsewhere = tmp_path / "elsewhere"
+    for folder in (elsewhere, copy.parent, copy / "race"):
+        folder.mkdir(exist_ok=True)
+        for name in ("signal.py", "select.py", "shutil.py"):
+            (folder / name).write_text("raise SystemExit('not the one that was meant')")
+    (elsewhere / "autolaunch.py").write_text("raise SystemExit('not the one that was meant')")
+    folders = [folder for folder in copy.rglob("*") if folder.is_dir()]
+    for folder in folders:
+        folder.chmod(0o555)
+    lifeline = os.pipe()
+    status = os.pipe()
+    options = ["--lifeline", str(lifeline[0]), "--status", str(status[1])]
+    options += ["--scratch", str(tmp_path / "autolaunch-x")]
+    try:
+        subprocess.run(
+            [sys.executable, "-I", "-S", str(copy / "race/guard.py"), *options, "--", "false"],
+            pass_fds=[lifeline[0], status[1]],
+            check=True,
+            env=mark.environ() | {"PYTHONPATH": str(elsewhere)},
+            cwd=elsewhere,
+        )
+        said = os.read(status[0], 4096).decode().splitlines()
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+        for fd in (*lifeline, *status):
+            os.close(fd)
+    assert [json.loads(line) for line in said] == [{"exit": 1}, {"exit": 1, "left": []}]
+    assert not (tmp_path / "autolaunch-x").exists()
 
 
 def test_shared_memory_of_the_tree_is_unlinked(mark: Mark, tmp_path: Path) -> None:
