@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from autolaunch.assessment import Assessment
 from autolaunch.capability.verdicts import DimensionVerdict
+from autolaunch.explain.choices import choice_sections
 from autolaunch.explain.screen import Line, plain
-from autolaunch.explain.text import choice_sections, headline, left_out, next_steps, top
+from autolaunch.explain.steps import next_steps
+from autolaunch.explain.text import headline, left_out, top
 from autolaunch.explain.words import groups, runs, whose
 
 _MARKUP = re.compile(r"([\\*_\[\]<>#|~])")

@@ -6,31 +6,22 @@ reads on finds each choice of each dimension with its verdict and reason.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from autolaunch.assessment import Assessment
-from autolaunch.capability.repair import HARMFUL
-from autolaunch.capability.verdicts import ChoiceVerdict, DimensionVerdict, Repair, TableWarning
-from autolaunch.command import Command
+from autolaunch.capability.verdicts import Repair, TableWarning
+from autolaunch.explain.choices import every_choice, overview
 from autolaunch.explain.screen import EMPTY, Line, Style
+from autolaunch.explain.steps import next_steps
 from autolaunch.explain.words import (
     checkpoint_name,
     counted,
     evidence_line,
-    groups,
     machine_name,
     model_name,
-    redacted_env,
-    runs,
     software_name,
-    whose,
 )
-from autolaunch.redact import redact_argv
 from autolaunch.request.command_line import Notice
-
-_STYLES: dict[str, Style] = {"eligible": "good", "unknown": "warn", "excluded": "bad"}
-_WIDE = 9
 
 
 def lines_of(assessment: Assessment, *, brief: bool = False) -> Iterator[Line]:
@@ -41,9 +32,8 @@ def lines_of(assessment: Assessment, *, brief: bool = False) -> Iterator[Line]:
     yield from headline(assessment)
     yield from top(assessment)
     yield EMPTY
-    yield from (
-        _overview(assessment.evaluation.dimensions) if brief else _choices(assessment.evaluation.dimensions)
-    )
+    dimensions = assessment.evaluation.dimensions
+    yield from overview(dimensions) if brief else every_choice(dimensions)
     yield from _race(assessment, brief)
     yield EMPTY
     yield Line("next", style="head")
@@ -178,75 +168,6 @@ def _because(facts: Sequence[str]) -> Iterator[Line]:
         yield Line(f"{'because' if at == 0 else 'and'} ", fact, indent=2)
 
 
-def choice_sections(
-    dimensions: Sequence[DimensionVerdict],
-) -> Iterator[tuple[DimensionVerdict, DimensionVerdict | None]]:
-    """Each dimension, with the earlier one that has the same choices and verdicts, if there is one."""
-    told: list[DimensionVerdict] = []
-    for dimension in dimensions:
-        if not dimension.choices and dimension.pinned is None:
-            continue  # it has no list of choices, and nothing was chosen
-        like = next((one for one in told if _is_alike(one, dimension)), None)
-        if like is None:
-            told.append(dimension)
-        yield dimension, like
-
-
-def _choices(dimensions: Sequence[DimensionVerdict]) -> Iterator[Line]:
-    """Every choice of every dimension with its reason."""
-    yield Line("choices", style="head")
-    for dimension, like in choice_sections(dimensions):
-        yield Line(
-            dimension.title, f"  {dimension.flag}: {runs(dimension)} ({whose(dimension)})", "head", indent=2
-        )
-        if like is not None:
-            yield Line("the same verdicts as for ", f"{like.title}, `{like.flag}`", "dim", indent=4)
-            continue
-        for group in groups(dimension.choices):
-            named = f"  [{', '.join(group.rules)}]" if group.rules else ""
-            yield Line(
-                f"{group.verdict:<{_WIDE}}",
-                f"{', '.join(group.choices)}: {group.reason}{named}",
-                _STYLES[group.verdict],
-                indent=4,
-                hang=_WIDE,
-            )
-
-
-def _overview(dimensions: Sequence[DimensionVerdict]) -> Iterator[Line]:
-    """One line for each dimension that is raced or decided: what runs, what else might, how many cannot."""
-    shown = [one for one in dimensions if (one.raced and not one.is_switch) or one.decision != "kept"]
-    wide = max((len(one.title) for one in shown), default=0) + 2
-    yield Line("choices", style="head")
-    for one in shown:
-        others = [choice for choice in one.choices if choice.choice != one.effective]
-        names = [choice.choice for choice in others if choice.verdict == "eligible"]
-        said = [f"or {', '.join(names)}"] if names and not one.is_switch else []
-        for verdict in ("unknown", "excluded"):
-            count = sum(choice.verdict == verdict for choice in others)
-            said += [f"{count} {verdict}"] if count else []
-        style: Style = {"repaired": "good", "pinned": "warn"}.get(one.decision, "")  # type: ignore[assignment]
-        mark = f" ({one.decision})" if one.decision != "kept" else ""
-        yield Line(
-            f"{one.title:<{wide}}{runs(one)}{mark}",
-            f"  {'; '.join(said)}" if said else "",
-            style,
-            indent=2,
-            hang=wide,
-        )
-    hidden = sum(bool(one.choices) for one in dimensions) - len(shown)
-    more = f" of these and of {hidden} more dimensions" if hidden > 0 else ""
-    reasons = f"{more} with its reason: `autolaunch explain … | less`, or `--why DIMENSION`"
-    yield Line("every choice", reasons, "dim", indent=2)
-
-
-def _is_alike(one: DimensionVerdict, other: DimensionVerdict) -> bool:
-    """Whether two dimensions have the same choices with the same verdicts and reasons."""
-    return len(one.choices) > 1 and [(c.choice, c.verdict, c.reason) for c in one.choices] == [
-        (c.choice, c.verdict, c.reason) for c in other.choices
-    ]
-
-
 def _race(assessment: Assessment, brief: bool) -> Iterator[Line]:
     """What a race would try, and what it leaves out beside the excluded choices."""
     challengers = assessment.field.challengers
@@ -277,51 +198,3 @@ def left_out(assessment: Assessment) -> Iterator[Line]:
             left.setdefault(out.reason, []).append(out.label)
     for reason, names in left.items():
         yield Line("not tried, ", f"because {reason}: {'; '.join(names)}", "dim", indent=2)
-
-
-def next_steps(assessment: Assessment) -> tuple[tuple[str, str], ...]:
-    """What to do now: each step with its command."""
-    argv = assessment.request.argv
-    model, rest = ((argv[1],), argv[2:]) if argv[:1] == ("--model-path",) and len(argv) > 1 else ((), argv)
-    typed = shlex.join(redact_argv([*model, *rest]))
-    pasted = "".join(
-        f"{name}={shlex.quote(value)} " for name, value in redacted_env(assessment.pasted_env).items()
-    )
-    steps = [("start it", f"{pasted}autolaunch serve {typed}")]
-    if assessment.command != assessment.original:
-        steps.append(
-            (
-                "or by hand",
-                f"{pasted}{Command(redact_argv(assessment.command.argv), assessment.command.env).shell()}",
-            )
-        )
-    if assessment.nextn.suggested:
-        steps.append(("with NEXTN", f"{pasted}autolaunch serve {typed} --nextn on"))
-    if assessment.machine.platform == "cuda" and len(assessment.field.candidates) > 1:
-        steps.append(("race first", f"{pasted}autolaunch serve {typed} --tune quick"))
-    example = _example(assessment.evaluation.dimensions)
-    if example:
-        plan = "".join(f" {shlex.quote(word)}" for word in assessment.planned)
-        steps.append(("ask why", f"{pasted}autolaunch explain {typed}{plan} --why {example}"))
-    return tuple(steps)
-
-
-def _example(dimensions: Sequence[DimensionVerdict]) -> str | None:
-    """A choice worth asking about: what was repaired, else what this GPU keeps out of a raced dimension."""
-
-    def worth(dimension: DimensionVerdict, choice: ChoiceVerdict) -> tuple[bool, ...]:
-        """Small for what is worth much."""
-        return (
-            not (dimension.decision == "repaired" and choice.choice == dimension.auto),
-            not dimension.raced,
-            not any(name == "sm" for hit in choice.hits for name, _ in hit.facts),
-            choice.failure not in HARMFUL,
-        )
-
-    excluded = [
-        (worth(dimension, choice), f"{dimension.flag.removeprefix('--')}={choice.choice}")
-        for dimension in dimensions
-        for choice in dimension.choices
-        if choice.verdict == "excluded"
-    ]
-    return min(excluded, key=lambda one: one[0])[1] if excluded else None

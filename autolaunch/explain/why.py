@@ -11,10 +11,10 @@ from autolaunch.capability.evaluate import judge_choice
 from autolaunch.capability.fact_names import ENV, FACT_NAMES, FLAG, UNKNOWN, UNSET, Fact
 from autolaunch.capability.verdicts import ChoiceVerdict, DimensionVerdict, Hit
 from autolaunch.errors import UsageError
-from autolaunch.explain.screen import EMPTY, Line, Style
+from autolaunch.explain.choices import STYLES
+from autolaunch.explain.screen import EMPTY, Line
 from autolaunch.explain.words import evidence_line, fails, whose
 
-_STYLES: Mapping[str, Style] = {"eligible": "good", "unknown": "warn", "excluded": "bad"}
 _THEREFORE = {
     "eligible": "it is eligible",
     "unknown": "it is unknown, which is not excluded: it is tried after the eligible ones",
@@ -107,7 +107,7 @@ def lines_of_why(assessment: Assessment, found: tuple[Why, ...]) -> Iterator[Lin
 def _lines(assessment: Assessment, why: Why) -> Iterator[Line]:
     """One answer: the verdict, the facts and the reason, what follows, the evidence, what to do."""
     choice = why.choice
-    yield Line(f"`{why.label}`", f" is {choice.verdict}{_standing(why)}", _STYLES[choice.verdict])
+    yield Line(f"`{why.label}`", f" is {choice.verdict}{_standing(why)}", STYLES[choice.verdict])
     first = True
     for hit in choice.hits:
         facts = _shown(hit)
@@ -118,7 +118,7 @@ def _lines(assessment: Assessment, why: Why) -> Iterator[Line]:
         yield Line("because ", choice.reason, indent=2)
     elif choice.missing:
         yield Line("and ", choice.reason, indent=2)
-    yield Line("therefore ", _therefore(choice), _STYLES[choice.verdict], indent=2)
+    yield Line("therefore ", _therefore(choice), STYLES[choice.verdict], indent=2)
     for hit in choice.warnings:
         yield Line("but ", f"{hit.sentence}  [{hit.rule}]", "warn", indent=2)
     if choice.requires:

@@ -10,10 +10,24 @@ from typing import Any
 from autolaunch.assessment import Assessment, Wishes
 from autolaunch.detect.plan import Planned
 from autolaunch.explain.plan import Question, plan
+from autolaunch.explain.screen import Screen
+from autolaunch.explain.text import lines_of
+from autolaunch.nextn.suggest import NextnPlan
 from tests.checkpoint import compact
 from tests.checkpoint.make_checkpoint import Tensor, write_checkpoint, write_header
 
 QWEN_397B = "nvidia/Qwen3.5-397B-A17B-NVFP4"
+PLAN = NextnPlan(
+    usable=True,
+    suggested=True,
+    reason="its heads are there",
+    flags=("--speculative-algorithm", "EAGLE"),
+    gain="1.4 to 2.0 times the output of one request",
+    cost="4.4 GiB on each GPU",
+    cost_bytes=1,
+    warnings=("SGLang takes 48 requests at most then",),
+)
+"""A plan for heads that does not change."""
 ROWS = Path(__file__).parent.parent / "checkpoint" / "models.jsonl"
 
 
@@ -84,3 +98,8 @@ def ask(
             cache=place / "cache",
         )
     )
+
+
+def text_of(assessment: Assessment, *, brief: bool = False) -> str:
+    """What a pipe gets, or a wide terminal."""
+    return Screen().render(lines_of(assessment, brief=brief))

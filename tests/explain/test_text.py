@@ -5,39 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from autolaunch.assessment import Assessment, Wishes
-from autolaunch.explain.markdown import markdown_of
-from autolaunch.explain.screen import Screen
-from autolaunch.explain.text import lines_of, next_steps, result_of
+from autolaunch.explain.text import result_of
 from autolaunch.memory.estimate import MemoryEstimate
-from autolaunch.nextn.suggest import NextnPlan
-from tests.explain.cases import ask
-
-PLAN = NextnPlan(
-    usable=True,
-    suggested=True,
-    reason="its heads are there",
-    flags=("--speculative-algorithm", "EAGLE"),
-    gain="1.4 to 2.0 times the output of one request",
-    cost="4.4 GiB on each GPU",
-    cost_bytes=1,
-    warnings=("SGLang takes 48 requests at most then",),
-)
-
-
-@pytest.fixture(scope="module")
-def seed(qwen: Path) -> Assessment:
-    """The seed case, with a memory estimate and a plan for its heads that do not change."""
-    found = ask(qwen, "--tp", "8", gpu="RTX PRO 6000", gpus=8, sglang="0.5.21")
-    memory = MemoryEstimate(fits=True, reason="29 GiB of weights on each GPU leave room for 1,000 tokens")
-    return replace(found, memory=memory, nextn=PLAN)
-
-
-def text_of(assessment: Assessment, *, brief: bool = False) -> str:
-    """What a pipe gets, or a wide terminal."""
-    return Screen().render(lines_of(assessment, brief=brief))
+from tests.explain.cases import PLAN, ask, text_of
 
 
 def test_the_first_screen(seed: Assessment) -> None:
@@ -60,37 +31,6 @@ def test_the_first_screen(seed: Assessment) -> None:
     assert places == sorted(places)
     assert len(head.splitlines()) < 40
     assert text.index("\nchoices\n") < text.index("\na race would try") < text.index("\nnext\n")
-
-
-def test_every_choice_is_there_with_its_reason(seed: Assessment) -> None:
-    text, page = text_of(seed), markdown_of(seed)
-    for dimension in seed.evaluation.dimensions:
-        if dimension.choices:
-            assert f"{dimension.flag}: " in text
-            assert f"`{dimension.flag}`" in page
-        for choice in dimension.choices:
-            assert choice.reason in text
-            assert f"`{choice.choice}`" in page
-
-
-def test_a_terminal_gets_a_line_for_each_dimension(seed: Assessment) -> None:
-    text = text_of(seed, brief=True)
-    assert "MoE runner" in text
-    assert "flashinfer_cutlass (repaired)" in text
-    assert "--why DIMENSION" in text
-    assert len(text.splitlines()) < 60
-
-
-def test_what_to_do_next(seed: Assessment) -> None:
-    steps = dict(next_steps(seed))
-    assert steps["start it"] == f"autolaunch serve {seed.request.model} --tp 8"
-    assert steps["or by hand"] == (
-        f"python -m sglang.launch_server --model-path {seed.request.model} --tp 8 "
-        "--moe-runner-backend flashinfer_cutlass"
-    )
-    assert steps["with NEXTN"] == f"autolaunch serve {seed.request.model} --tp 8 --nextn on"
-    assert steps["race first"].endswith(" --tune quick")
-    assert steps["ask why"].endswith(" --why moe-runner-backend=flashinfer_trtllm")
 
 
 def test_counts_have_their_plural(seed: Assessment) -> None:
