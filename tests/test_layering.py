@@ -141,6 +141,7 @@ ORDER = [
     "profiles.exchange",
     "profiles.marks",
     "profiles.failed",
+    "profiles.failures_file",
     "profiles.failures",
     "profiles.setting",
     "profiles.learned",

@@ -1,10 +1,11 @@
-"""Profiles for tests, each valid for a start of its own."""
+"""Profiles for tests, each valid for a start of its own, and failures."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from autolaunch.profiles.failed import Failed, Setting
 from autolaunch.profiles.profile import Chosen, Entrant, Measured, Profile
 
 FINGERPRINT = {
@@ -19,6 +20,17 @@ FINGERPRINT = {
 }
 TRITON = Chosen(("--attention-backend", "triton"), (), "c1", "table", "--attention-backend", "triton")
 FA3 = Chosen(("--attention-backend", "fa3"), (), "c2", "table", "--attention-backend", "fa3")
+SETTING = Setting(
+    platform="cuda",
+    config="c0ffee" * 5,
+    sm=90,
+    gpu="NVIDIA H200",
+    versions=(("driver", "580.95.05"), ("flashinfer", "0.6.7"), ("sglang", "0.5.21")),
+    architecture="Qwen3MoeForCausalLM",
+    scheme="fp8_block",
+    tp=8,
+    given=("flag.kv_cache_dtype=fp8_e5m2",),
+)
 
 
 def made(**changes: Any) -> Profile:
@@ -50,3 +62,22 @@ def made(**changes: Any) -> Profile:
         ),
     )  # fmt: skip
     return replace(profile, **changes)
+
+
+def failed(choice: str = "fa3", **changes: Any) -> Failed:
+    """A crash of `--attention-backend CHOICE` in a race; with `changes`."""
+    one = Failed(
+        flags=("--attention-backend", choice),
+        kind="crash",
+        stage="capture",
+        reason="RuntimeError: no kernel image is available",
+        where="race",
+        date="2026-12-01T03:00:00+00:00",
+        setting=SETTING,
+        env=(("TRITON_INTERPRET", "1"),),
+        dimension="--attention-backend",
+        choice=choice,
+        beside=(("--moe-runner-backend", "triton"),),
+        depth="the first 4 of 60 layers",
+    )
+    return replace(one, **changes)

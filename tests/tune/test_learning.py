@@ -24,7 +24,8 @@ from autolaunch.launch.attempt_record import Attempt
 from autolaunch.launch.mistrust import NOTHING, Fallback
 from autolaunch.options.options import ServeOptions
 from autolaunch.profiles.failed import Failed, Setting
-from autolaunch.profiles.failures import FILE, recall
+from autolaunch.profiles.failures import recall
+from autolaunch.profiles.failures_file import FILE
 from autolaunch.race.outcomes import Failure, Window
 from autolaunch.race.progress import Progress
 from autolaunch.race.result import RaceResult, Trial
