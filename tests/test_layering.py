@@ -179,6 +179,7 @@ ORDER = [
     "race.failures",
     "race.overlay",
     "race.control",
+    "race.host",
     "race.engine",
     "slice.families",
     "slice.kinds",

@@ -1,6 +1,6 @@
-"""One trial engine, from the outside: started under its guard, waited for, asked, ended.
+"""One trial engine, from the outside: started, waited for, asked, ended.
 
-Requests go one at a time over a socket (`race.control`) to the engine host (`race/child/engine_host.py`).
+Requests go one at a time to the engine host (`race/child/engine_host.py`), whose process is a `Host`.
 There are no threads; while something is waited for, `on_tick` is called about five times a second and may
 raise to leave.  Of several engines that start at once, each is asked with `poll_ready`, which never waits;
 of several that work at once, each is told with `begin` and asked with `poll`.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,11 +18,9 @@ from typing import Any, Self
 
 from autolaunch.candidates.candidate import Stage
 from autolaunch.command import Command
-from autolaunch.race import failures
-from autolaunch.race.control import Control
-from autolaunch.race.guarded import Ending, Guarded, name_scratch
-from autolaunch.race.outcomes import EngineFailed, EngineReady, Failure
-from autolaunch.race.overlay import trial_environment
+from autolaunch.race.guarded import Ending
+from autolaunch.race.host import Host, Wanted
+from autolaunch.race.outcomes import EngineFailed, EngineReady
 from autolaunch.redact import without_credentials
 from autolaunch.request.entry import LAUNCH_SERVER
 from autolaunch.units import format_duration
@@ -32,14 +29,9 @@ TICK_S = 0.2
 """Between two calls of `on_tick`, at the least."""
 SEND_S = 0.05
 """What a look at an engine may take where it has not been sent all; prompts are larger than a socket."""
-LAST_WORDS_S = 3.0
-"""What an engine that reported an error, or hung up, is given to end by itself."""
-ENGINE_HOST = Path(__file__).with_name("child") / "engine_host.py"
 
 Tick = Callable[[], None]
 """Called while something is waited for; may raise to leave."""
-Wanted = Callable[[Mapping[str, Any]], bool]
-"""Whether a message is the one that is waited for."""
 
 
 class Engine:
@@ -66,27 +58,24 @@ class Engine:
         `company` says that others share its GPUs; `sglang` is the version, which decides where compiled
         kernels are kept.  One that is `held` imports SGLang and goes on when it is let, with `release`.
         """
-        self._python, self._tokens = split_command(command)
-        self._environ = command.environment(environ)
-        self._cwd = cwd
-        self._census_fd = census_fd
+        python, self._tokens = split_command(command)
+        self._host = Host(
+            python,
+            log=log,
+            environ=command.environment(environ),
+            cwd=cwd,
+            census_fd=census_fd,
+            company=company,
+            sglang=sglang,
+        )
         self._on_tick = on_tick or (lambda: None)
-        self._company = company
-        self._sglang = sglang
         self._held = held
         self.overlay = overlay
         self.log = log
-        self.stage: Stage = "start"
         self.facts: Mapping[str, Any] = {}
         """What the engine says beside its server info: `vocab_size`, `context_len`, `has_tokenizer`."""
-        self.ending: Ending | None = None
-        """How it ended, once it has been closed."""
-        self._guarded: Guarded | None = None
-        self._control: Control | None = None
-        self._started_s = 0.0
         self._ticked_s = 0.0
         self._requests = 0
-        self._failure: Failure | None = None
         self._deadline_s = math.inf
 
     def start(self) -> None:
@@ -94,33 +83,15 @@ class Engine:
 
         OSError when not even that is possible: no memory, no process, no folder for the log.
         """
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as undo:
-            scratch = name_scratch(self._environ)  # made by the guard, so that no kill can come between
-            undo.callback(shutil.rmtree, scratch, ignore_errors=True)
-            control = self._control = Control()
-            undo.callback(control.close)
-            self._started_s = time.monotonic()
-            self._guarded = Guarded(
-                [self._python, str(ENGINE_HOST), "--control", str(control.host_fd)],
-                log=self.log,
-                environ=trial_environment(self._environ, scratch, company=self._company, sglang=self._sglang),
-                cwd=self._cwd,
-                scratch=scratch,
-                pass_fds=(control.host_fd,),
-                census_fd=self._census_fd,
-            )
-            undo.pop_all()
-        control.listen(self._guarded.status_fd)
+        self._host.start()
         argv = list(without_credentials(self._tokens))
-        control.send({"argv": argv, "overlay": list(self.overlay), "held": self._held})
-        self._exchange(0)
+        self._host.tell({"argv": argv, "overlay": list(self.overlay), "held": self._held})
+        self._host.exchange(0)
 
     def release(self) -> None:
         """Let an engine that is held go on."""
-        if self._control is not None:
-            self._control.send({"go": True})
-            self._exchange(0)
+        self._host.tell({"go": True})
+        self._host.exchange(0)
 
     def wait_ready(self, limit_s: float) -> EngineReady:
         """Wait until the engine answers; EngineFailed says at which stage it ended instead."""
@@ -128,18 +99,17 @@ class Engine:
 
     def poll_ready(self) -> EngineReady | None:
         """Whether the engine answers by now, without waiting; EngineFailed where it has ended instead."""
-        if self._failure is not None:
-            raise EngineFailed(self._failure)
-        self._exchange(0)
-        message = self._look(_is_ready)
+        self._host.must_be_sound()
+        self._host.exchange(0)
+        message = self._host.look(_is_ready)
         return None if message is None else self._ready(message)
 
     def _ready(self, message: Mapping[str, Any]) -> EngineReady:
         """What the event `ready` says; its own time stamp counts, for nobody may have listened."""
-        self.stage = "serve"
+        self._host.stage = "serve"
         self.facts = message["engine"]
         ready_s = message.get("ready_s") or time.monotonic()
-        return EngineReady(startup_s=ready_s - self._started_s, resolved=message["resolved"])
+        return EngineReady(startup_s=ready_s - self._host.started_s, resolved=message["resolved"])
 
     def ask(self, op: str, limit_s: float, *, at: Stage = "serve", **args: Any) -> Any:
         """Have the engine do `op` and return its answer; EngineFailed when it does not within `limit_s`.
@@ -156,12 +126,10 @@ class Engine:
 
         Of what is begun together, only the last answer can be had.
         """
-        if self._failure is not None:
-            raise EngineFailed(self._failure)
-        self.stage = at
+        self._host.must_be_sound()
+        self._host.stage = at
         self._requests += 1
-        if self._control is not None:
-            self._control.send({"id": self._requests, "op": op, "args": args})
+        self._host.tell({"id": self._requests, "op": op, "args": args})
         return self._requests
 
     def poll(self, number: int) -> Any | None:
@@ -169,18 +137,15 @@ class Engine:
 
         No operation that is begun answers None.  EngineFailed where the engine failed in that, or before.
         """
-        if self._failure is not None:
-            raise EngineFailed(self._failure)
-        self._exchange(0)
-        until = time.monotonic() + SEND_S
-        while self._control is not None and self._control.unsent and time.monotonic() < until:
-            self._exchange(max(0.0, until - time.monotonic()))
-        message = self._look(_answers(number))
+        self._host.must_be_sound()
+        self._host.exchange(0)
+        self._host.send_all(SEND_S)
+        message = self._host.look(_answers(number))
         return None if message is None else message["value"]
 
     def hangs(self, what: str) -> EngineFailed:
         """The failure of an engine that whoever polled it does not wait for any longer, as `what` says."""
-        return self._failed(hung=what)
+        return self._host.failed(hung=what)
 
     @contextlib.contextmanager
     def within(self, limit_s: float) -> Iterator[None]:
@@ -192,23 +157,27 @@ class Engine:
             self._deadline_s = math.inf
 
     @property
+    def stage(self) -> Stage:
+        """How far it got."""
+        return self._host.stage
+
+    @property
+    def ending(self) -> Ending | None:
+        """How it ended, once it has been closed."""
+        return self._host.ending
+
+    @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of all that belongs to it; none before it is started and after it was closed."""
-        return self._guarded.pids if self._guarded is not None else ()
+        return self._host.pids
 
     def let_go(self) -> None:
         """Begin to end the engine, so that several end at the same time; `close` is still due."""
-        if self._guarded is not None:
-            self._guarded.let_go()
+        self._host.let_go()
 
     def close(self) -> None:
         """End the engine and wait until none of its processes is left; more than once does no harm."""
-        if self._guarded is not None:
-            self.ending = self._guarded.end()
-            self._guarded = None
-        if self._control is not None:
-            self._control.close()
-            self._control = None
+        self._host.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -223,64 +192,16 @@ class Engine:
         """The next message that is `wanted`; EngineFailed on an error, an end, or after `limit_s`."""
         deadline = time.monotonic() + limit_s
         while True:
-            message = self._look(wanted)
+            message = self._host.look(wanted)
             if message is not None:
                 return message
             now = time.monotonic()
             if now >= deadline:
-                raise self._failed(hung=f"{what} within {format_duration(limit_s)}")
+                raise self._host.failed(hung=f"{what} within {format_duration(limit_s)}")
             if now - self._ticked_s >= TICK_S:
                 self._ticked_s = now
                 self._on_tick()
-            self._exchange(min(deadline - now, TICK_S))
-
-    def _look(self, wanted: Wanted) -> dict[str, Any] | None:
-        """The first message that has come and is `wanted`; EngineFailed on an error or an end."""
-        ending = self._guarded.exited() if self._guarded else Ending(exit=None)
-        if self._control is not None and ending is not None:
-            self._control.drain()
-        received = self._control.received() if self._control is not None else []
-        for message in received:
-            if message.get("event") == "stage":
-                self.stage = message["stage"]
-            elif message.get("event") == "error":
-                raise self._failed(event=message)
-            elif "error" in message:
-                raise self._failed(event=message["error"])
-            elif wanted(message):
-                return message
-        if ending is not None:
-            raise self._failed(exit_status=ending.exit)
-        return None
-
-    def _exchange(self, wait_s: float) -> None:
-        """Send and receive, waiting at most `wait_s`; EngineFailed where the host hangs up and lives on."""
-        if self._control is None or not self._control.exchange(wait_s):
-            return
-        # All that can still come is the word of the guard.
-        if self._guarded is not None and self._guarded.exited(LAST_WORDS_S) is None:
-            raise self._failed(hung="closed its control socket and went on")
-
-    def _failed(
-        self,
-        *,
-        event: Mapping[str, Any] | None = None,
-        exit_status: int | None = None,
-        hung: str | None = None,
-    ) -> EngineFailed:
-        """The failure that what happened amounts to; the engine is not asked again."""
-        if event is not None and "event" in event and self._guarded is not None:
-            ending = self._guarded.exited(LAST_WORDS_S)
-            exit_status = ending.exit if ending is not None else None
-        self._failure = failures.classify(
-            stage=self.stage,
-            exit_status=exit_status,
-            lines=failures.read_log(self.log),
-            event=event,
-            hung=hung,
-            log=str(self.log),
-        )
-        return EngineFailed(self._failure)
+            self._host.exchange(min(deadline - now, TICK_S))
 
 
 def _answers(number: int) -> Wanted:

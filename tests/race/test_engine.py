@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from autolaunch.command import Command
-from autolaunch.race import engine as engine_module
+from autolaunch.race import host as host_module
 from autolaunch.race.engine import Engine, split_command
 from autolaunch.race.outcomes import EngineFailed, Failure, RaceInterrupted
 from tests.race.processes import Mark
@@ -272,8 +272,8 @@ def test_a_large_request_passes_and_does_not_outlast_its_limit(fake_engine: Make
         assert (len(scores), len(scores[0])) == (400, 499)
     with fake_engine("serve-hang") as engine:
         engine.wait_ready(20)
-        assert engine._control is not None
-        engine._control.send(
+        assert engine._host._control is not None
+        engine._host._control.send(
             {"id": 0, "op": "load", "args": {"input_ids": [[1]], "output_tokens": 1, "concurrency": 1}}
         )
         started_s = time.monotonic()
@@ -425,9 +425,10 @@ def test_only_launches_of_the_server_are_hosted() -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        engine_module.ENGINE_HOST,
-        engine_module.ENGINE_HOST.with_name("operations.py"),
-        Path(engine_module.__file__).with_name("guard.py"),
+        host_module.ENGINE_HOST,
+        host_module.ENGINE_HOST.with_name("operations.py"),
+        Path(host_module.__file__).with_name("guard.py"),
+        *Path(host_module.__file__).with_name("guarding").glob("*.py"),
     ],
 )
 def test_programs_are_written_for_old_interpreters(program: Path) -> None:
