@@ -18,11 +18,11 @@ from autolaunch.race import gate
 from autolaunch.race.engine import Engine
 from autolaunch.race.gate_answers import why_unstructured
 from autolaunch.race.gate_reference import DEFAULT_TOKENS, Precision
-from autolaunch.race.measure import WarmUp
 from autolaunch.race.outcomes import EngineFailed, Failure, GateReport
 from autolaunch.race.pace import Pace
 from autolaunch.race.result import silent_fallback
 from autolaunch.race.trials import Trials
+from autolaunch.race.warm_ups import WarmUp
 from autolaunch.race.workload import random_prompts
 from autolaunch.race.yardstick import Yardstick
 from autolaunch.units import format_duration

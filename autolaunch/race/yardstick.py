@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from autolaunch.race import measure
+from autolaunch.race import measure, traced, warm_ups
 from autolaunch.race.engine import Engine
-from autolaunch.race.measure import WarmUp
 from autolaunch.race.outcomes import Window
+from autolaunch.race.warm_ups import WarmUp
 from autolaunch.race.workload import Workload
 
 WINDOW_TARGET_S = 1.5
@@ -61,7 +61,7 @@ class WallYardstick:
 
     def warm_up(self, engine: Engine) -> WarmUp:
         """Run the workload once, alone and at once."""
-        return measure.warm_up(engine, self.workload)
+        return warm_ups.warm_up(engine, self.workload)
 
     def warmed(self, engine: Engine, window: Window) -> None:
         """Nothing: windows are as long as the first of them asks for."""
@@ -99,7 +99,7 @@ class TraceYardstick:
     ) -> None:
         """Trace into `folder`; the engines have `layers` of the model's `total_layers`.
 
-        `period` and `tail_layers` say which of them repeat (see `measure.measure_traced`).
+        `period` and `tail_layers` say which of them repeat (see `traced.measure_traced`).
         """
         self.workload = workload
         self.layers = layers
@@ -111,7 +111,7 @@ class TraceYardstick:
 
     def warm_up(self, engine: Engine) -> WarmUp:
         """Run every batch that is traced, and one prompt alone."""
-        return measure.warm_up_traced(engine, self.workload)
+        return warm_ups.warm_up_traced(engine, self.workload)
 
     def warmed(self, engine: Engine, window: Window) -> None:
         """See what an engine that drafts accepts."""
@@ -122,7 +122,7 @@ class TraceYardstick:
 
     def window(self, engine: Engine, seed: int, *, limit_s: float) -> Window:
         """One traced window."""
-        return measure.measure_traced(
+        return traced.measure_traced(
             engine,
             self.workload,
             seed,

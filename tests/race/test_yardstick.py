@@ -59,7 +59,7 @@ def test_a_trace_says_what_was_traced(monkeypatch: pytest.MonkeyPatch, tmp_path:
         asked.update(more, seed=seed, workload=workload)
         return window(1.0)
 
-    monkeypatch.setattr(module.measure, "measure_traced", measure_traced)
+    monkeypatch.setattr(module.traced, "measure_traced", measure_traced)
     yardstick = TraceYardstick(SMALL, tmp_path, layers=4, total_layers=48, period=2, tail_layers=1)
     assert yardstick.calibrate(None, limit_s=1) is None  # type: ignore[arg-type,func-returns-value]
     engine = Namesake()
@@ -85,7 +85,7 @@ def test_an_engine_that_drafts_is_traced_for_as_many_steps(
     drafting, plain = Namesake(), Namesake()
     warm = {drafting: replace(window(1.0), accept_length=2.5), plain: window(1.0)}
     monkeypatch.setattr(
-        module.measure,
+        module.traced,
         "measure_traced",
         lambda *a, **more: asked.append(more["tokens_per_step"]) or window(1.0),
     )
@@ -98,9 +98,7 @@ def test_an_engine_that_drafts_is_traced_for_as_many_steps(
 
 def test_a_whole_model_is_as_deep_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(
-        module.measure, "measure_traced", lambda *a, **more: asked.update(more) or window(1.0)
-    )
+    monkeypatch.setattr(module.traced, "measure_traced", lambda *a, **more: asked.update(more) or window(1.0))
     TraceYardstick(SMALL, tmp_path, layers=36).window(Namesake(), 1, limit_s=1)  # type: ignore[arg-type]
     assert (asked["layers"], asked["total_layers"]) == (36, 36)
 
