@@ -220,6 +220,8 @@ ORDER = [
     "race.gpu_memory",
     "race.pace",
     "race.trials",
+    "race.limits",
+    "race.warming",
     "race.judge",
     "race.stopwatch",
     "race.tactics",

@@ -1,4 +1,4 @@
-"""Warms engines up and gates them, and keeps what the gate compares with: reference and truth.
+"""Gates the engines of a race, and keeps what the gate compares with: reference and truth.
 
 `c0` becomes the reference, unless it failed: then the first healthy engine does, which was only looked at.
 A truth is an independent engine of the same weights; it is asked once and then ended.
@@ -8,43 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 from autolaunch.candidates.candidate import ORIGINAL_ID
 from autolaunch.race import gate
 from autolaunch.race.engine import Engine
 from autolaunch.race.gate_answers import why_unstructured
 from autolaunch.race.gate_reference import DEFAULT_TOKENS, Precision
+from autolaunch.race.limits import Limits
 from autolaunch.race.outcomes import EngineFailed, Failure, GateReport
 from autolaunch.race.pace import Pace
-from autolaunch.race.result import silent_fallback
 from autolaunch.race.trials import Trials
-from autolaunch.race.warm_ups import WarmUp
 from autolaunch.race.workload import random_prompts
 from autolaunch.race.yardstick import Yardstick
-from autolaunch.units import format_duration
 
-Step = Literal["warm-up", "gate"]
-PATIENCE = 3.0
-"""Times `c0`'s own warm-up, or gate, that a challenger's may take; half as slow is too slow for a final."""
-MIN_LIMIT_S = 10.0
-"""What a challenger's warm-up, or gate, may take in any case.
-
-Healthy engines took 0.7 to 1.2 s and 0.5 s where their kernels had been compiled before; the warm-ups of two
-interpreted backends took 52 and 32 s, their gates 9 and 23 s (H200, sglang 0.5.17, 2026-12-01).
-"""
-COMPILE_S = 120.0
-"""What a challenger's warm-up may take of time that nobody needs: the first use of a shape may compile.
-
-With empty caches that of candidate 0 took 35 s, and FlashInfer compiles its attention for up to two
-minutes (the same machine).  It is also the most that a challenger may take over candidate 0: what both
-compile lies in a cache by then.
-"""
-WINDOW_EXTRA_S = 1.0
-"""Of a window, beside twice what is sent: the cache is emptied, a trace written and read (same machine)."""
 WINDOW_CHECK_TOKENS = 8
 """Of each answer, where a window is sent once more to look at its log-probabilities."""
 WINDOW_CHECK_SEED = 1 << 41
@@ -58,6 +36,7 @@ class Judge:
         trials: Trials,
         pace: Pace,
         yardstick: Yardstick,
+        limits: Limits,
         *,
         whole: bool = True,
         tokens: int = DEFAULT_TOKENS,
@@ -67,66 +46,12 @@ class Judge:
         self._trials = trials
         self._pace = pace
         self._yardstick = yardstick
+        self._limits = limits
         self._whole = whole
         self._tokens = tokens
         self._precision: Precision = precision
         self.reference: gate.Reference | None = None
         self.truth: gate.Truth | None = None
-        self._took_s: dict[Step, dict[str, float]] = defaultdict(dict)
-        self._batch_s: dict[str, float] = {}
-        self._warming: dict[str, tuple[WarmUp, float, float]] = {}
-        """Warm-ups that are not over: what each of their windows may take, and when they were begun."""
-
-    def quickness(self, candidate_id: str) -> float:
-        """What to order engines by: `c0` is first, then who warmed up in less time."""
-        return 0.0 if candidate_id == ORIGINAL_ID else self._took_s["warm-up"].get(candidate_id, math.inf)
-
-    @property
-    def window_s(self) -> float:
-        """What a window of `c0` will take, about, from the last batch of its warm-up."""
-        return 2 * self._batch_s.get(ORIGINAL_ID, 0.0) + WINDOW_EXTRA_S
-
-    @property
-    def patient_s(self) -> float:
-        """What the warm-up of a challenger may take in any case: so many times that of `c0`."""
-        return PATIENCE * self._took_s["warm-up"].get(ORIGINAL_ID, 0.0)
-
-    def begin_warm_up(self, candidate_id: str) -> bool:
-        """Let an engine compile what the workload needs; False where it is out before that."""
-        trial = self._trials[candidate_id]
-        fallback = silent_fallback(trial.candidate, trial.ready)
-        if fallback is not None:
-            self._trials.fail(candidate_id, fallback)
-            return False
-        warm_up = self._yardstick.warm_up(self._trials.engines[candidate_id])
-        self._warming[candidate_id] = (warm_up, self._pace.ask_limit_s, self._pace.clock())
-        return True
-
-    def is_warm(self, candidate_id: str, spare_s: float = math.inf) -> bool:
-        """Whether a warm-up that was begun is over; EngineFailed where it fails or takes too long.
-
-        `spare_s` is what the final leaves of the budget.
-        """
-        warm_up, limit_s, began_s = self._warming[candidate_id]
-        took_s = self._pace.clock() - began_s
-        most_s, known_s = self._limit_s("warm-up", candidate_id, spare_s + took_s, COMPILE_S)
-        try:
-            window = warm_up.poll(limit_s)
-        except EngineFailed as error:
-            if error.failure.kind != "hang":
-                raise
-            if candidate_id == ORIGINAL_ID:
-                raise EngineFailed(self._maybe_too_large(error.failure)) from error
-            raise EngineFailed(self._too_slow("warm-up", took_s, known_s, error.failure.log)) from error
-        if window is None and took_s > most_s:
-            log = str(self._trials.engines[candidate_id].log)
-            raise EngineFailed(self._too_slow("warm-up", most_s, known_s, log))
-        if window is not None:
-            del self._warming[candidate_id]
-            self._yardstick.warmed(self._trials.engines[candidate_id], window)
-            self._took_s["warm-up"][candidate_id] = took_s
-            self._batch_s[candidate_id] = window.wall_s
-        return window is not None
 
     def admit(self, candidate_id: str, spare_s: float = math.inf) -> None:
         """Gate one engine that is warm, or take it as the reference where there is none."""
@@ -241,41 +166,17 @@ class Judge:
     @contextlib.contextmanager
     def _timed(self, candidate_id: str, spare_s: float = math.inf) -> Iterator[None]:
         """Time a gate, and make it fail as `slow` where a challenger's takes too much longer than `c0`'s."""
-        limit_s, known_s = self._limit_s("gate", candidate_id, spare_s)
+        limit = self._limits.of("gate", candidate_id, spare_s)
         began_s = self._pace.clock()
         try:
-            with self._trials.engines[candidate_id].within(limit_s):
+            with self._trials.engines[candidate_id].within(limit.most_s):
                 yield
         except EngineFailed as error:
             took_s = self._pace.clock() - began_s
-            if error.failure.kind != "hang" or took_s < 0.99 * limit_s:  # it had another limit
+            if error.failure.kind != "hang" or took_s < 0.99 * limit.most_s:  # it had another limit
                 raise
-            raise EngineFailed(self._too_slow("gate", limit_s, known_s, error.failure.log)) from error
-        self._took_s["gate"][candidate_id] = self._pace.clock() - began_s
-
-    def _too_slow(self, step: Step, limit_s: float, known_s: float, log: str | None) -> Failure:
-        """The failure of a challenger whose `step` was cut after `limit_s`."""
-        spent, known = format_duration(limit_s), format_duration(known_s)
-        reason = f"its {step} was not done after {spent}, where that of {ORIGINAL_ID} took {known}"
-        if limit_s < known_s:
-            reason = f"its {step} was cut after {spent}, all that the budget had left for it"
-        return Failure("serve", "slow", reason, log=log)
-
-    def _maybe_too_large(self, failure: Failure) -> Failure:
-        """The failure of `c0` at its first batch, which may have nothing to do with `c0`."""
-        words = self._yardstick.workload.words
-        more = f"the workload `{words}` may be too large for the budget; `--workload` takes a smaller one"
-        return replace(failure, reason=f"{failure.reason}: {more}")
-
-    def _limit_s(
-        self, step: Step, candidate_id: str, spare_s: float, least_s: float = 0.0
-    ) -> tuple[float, float]:
-        """What a step may take, and what it took `c0`; without that there is no limit."""
-        known_s = self._took_s[step].get(ORIGINAL_ID)
-        if known_s is None or candidate_id == ORIGINAL_ID:
-            return math.inf, 0.0
-        wanted_s = max(min(PATIENCE * known_s, known_s + COMPILE_S), least_s)
-        return max(MIN_LIMIT_S, min(wanted_s, spare_s)), known_s
+            raise EngineFailed(limit.exceeded(limit.most_s, error.failure.log)) from error
+        self._limits.note("gate", candidate_id, self._pace.clock() - began_s)
 
     def _enter(self, candidate_id: str, report: GateReport) -> None:
         """Write a verdict down, and end who did not pass."""

@@ -25,6 +25,7 @@ from autolaunch.race.result import decodes_in_graphs
 from autolaunch.race.tactics import again, drawing_again
 from autolaunch.race.trials import Trials
 from autolaunch.race.truth import TRUTH_ID, OpenTruth, TruthEngine
+from autolaunch.race.warming import Warming
 from autolaunch.race.wave import Wave
 from autolaunch.units import format_duration
 
@@ -42,15 +43,16 @@ class Loader:
         self,
         trials: Trials,
         pace: Pace,
+        warming: Warming,
         judge: Judge,
         open_engine: OpenEngine,
         *,
         open_truth: OpenTruth | None = None,
     ) -> None:
-        self._trials, self._pace, self._judge = trials, pace, judge
+        self._trials, self._pace, self._warming, self._judge = trials, pace, warming, judge
         self._open_engine = open_engine
         self._truth = TruthEngine(trials, pace, judge, open_truth)
-        self._patience = Patience(trials, pace, judge)
+        self._patience = Patience(trials, pace, warming)
         self._wave = Wave()
         self.crowded: list[Candidate] = []
         """Those of the last wave that ran out of memory in company."""
@@ -107,7 +109,7 @@ class Loader:
     def _poll(self) -> bool:
         """Look at everything that loads or warms up; whether anything got further, or failed."""
         names = list(self._wave.loading)
-        self._pace.doing = self._words(names or list(self._wave.warming))
+        self._pace.doing = self._words(names or self._wave.warming)
         moved = [name for name in names if self._is_past(name, self._loads)]
         moved += [name for name in list(self._wave.warming) if self._is_past(name, self._warms_up)]
         return bool(moved)
@@ -129,9 +131,9 @@ class Loader:
 
     def _warms_up(self, name: str) -> bool:
         """Whether an engine is not warm yet."""
-        if not self._judge.is_warm(name, self._patience.spare_s):
+        if not self._warming.is_over(name, self._patience.spare_s):
             return True
-        del self._wave.warming[name]
+        self._wave.warming.remove(name)
         self._wave.warm.append(name)
         return False
 
@@ -231,8 +233,8 @@ class Loader:
 
     def _begin_warm_up(self, name: str) -> None:
         """Begin to warm one engine up, unless it need not be tried."""
-        if not self._is_twin(name) and self._judge.begin_warm_up(name):
-            self._wave.warming[name] = self._pace.clock()
+        if not self._is_twin(name) and self._warming.begin(name):
+            self._wave.warming.append(name)
 
     def _admit_one(self, name: str) -> None:
         """Gate one engine, which may make it the reference."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 
 from autolaunch.candidates.candidate import ORIGINAL_ID
-from autolaunch.race.judge import Judge
 from autolaunch.race.pace import Pace
 from autolaunch.race.result import MIN_ROUNDS
 from autolaunch.race.stopwatch import MAX_FINALISTS
 from autolaunch.race.trials import Trials
+from autolaunch.race.warming import Warming
 from autolaunch.race.wave import Wave
 from autolaunch.units import format_duration
 
@@ -33,8 +33,8 @@ WAITS_LONGER = "a larger `--budget` waits longer"
 class Patience:
     """That of one race, with one wave after another."""
 
-    def __init__(self, trials: Trials, pace: Pace, judge: Judge) -> None:
-        self._trials, self._pace, self._judge = trials, pace, judge
+    def __init__(self, trials: Trials, pace: Pace, warming: Warming) -> None:
+        self._trials, self._pace, self._warming = trials, pace, warming
         self._wave = Wave()
         self._quickest_s = math.inf
         """The quickest start-up."""
@@ -92,14 +92,14 @@ class Patience:
         limit_s = max(STRAGGLER_S, STRAGGLER_SHARE * self._pace.budget_s)
         if name in self._wave.warming:
             others = set(self._wave.names) - set(self._wave.warming)
-            took_s = self._pace.clock() - self._wave.warming[name]
-            return (not others or through_s > limit_s) and took_s > max(limit_s, self._judge.patient_s)
+            spent_s = self._warming.spent_s(name)
+            return (not others or through_s > limit_s) and spent_s > max(limit_s, self._warming.patient_s)
         return name not in self._wave.warm and through_s > limit_s
 
     def _why_straggling(self, name: str) -> str:
         """What is said of one that the others do not wait for."""
         if name in self._wave.warming:
-            took = format_duration(self._pace.clock() - self._wave.warming[name])
+            took = format_duration(self._warming.spent_s(name))
             return f"its warm-up was not done after {took}, when the others were checked; {WAITS_LONGER}"
         if name in self._wave.loading:
             waited = format_duration(self._pace.clock() - self._wave.loading[name])
@@ -129,7 +129,7 @@ class Patience:
         if len(passed) < 2 or ORIGINAL_ID not in passed:
             return 0.0
         windows = len(passed) + MIN_ROUNDS * min(len(passed), MAX_FINALISTS + 1)
-        return min(windows * self._judge.window_s, self._pace.budget_s / 2)
+        return min(windows * self._warming.window_s, self._pace.budget_s / 2)
 
     def _through(self) -> list[str]:
         """Ids of those that passed the gate."""

@@ -19,6 +19,7 @@ from autolaunch.race.final import Final
 from autolaunch.race.gpu_memory import Footprint, Ledger
 from autolaunch.race.journal import Journal
 from autolaunch.race.judge import Judge
+from autolaunch.race.limits import Limits
 from autolaunch.race.loading import Loader, OpenEngine
 from autolaunch.race.outcomes import RaceInterrupted
 from autolaunch.race.pace import BudgetEnded, Pace
@@ -29,6 +30,7 @@ from autolaunch.race.setting import RaceSetting
 from autolaunch.race.stopwatch import MAX_FINALISTS, Stopwatch
 from autolaunch.race.trials import Trials
 from autolaunch.race.waiting import Waiting
+from autolaunch.race.warming import Warming
 from autolaunch.race.workload import Workload
 from autolaunch.race.yardstick import WallYardstick
 
@@ -58,15 +60,20 @@ class Race:
         pace = self._pace = Pace(setting.budget_s, interrupted, progress, setting.clock, setting.sleep)
         trials = self._trials = Trials(field.dropped, journal, progress, setting.acceptances)
         self._yardstick = setting.yardstick or WallYardstick(setting.workload)
+        limits = Limits()
+        self._warming = Warming(trials, pace, self._yardstick, limits)
         self._judge = Judge(
             trials,
             pace,
             self._yardstick,
+            limits,
             whole=setting.whole,
             tokens=setting.gate_tokens,
             precision=setting.truth_precision,
         )
-        self._loader = Loader(trials, pace, self._judge, open_engine, open_truth=setting.open_truth)
+        self._loader = Loader(
+            trials, pace, self._warming, self._judge, open_engine, open_truth=setting.open_truth
+        )
         stopwatch = Stopwatch(trials, pace, self._yardstick)
         self._waiting = Waiting(
             field.candidates, trials, pace, stopwatch, setting.memory_available, self._loader.retried
@@ -140,7 +147,7 @@ class Race:
             self._begin_anew(wave)
             return
         # Who warmed up slowly comes last, and takes no time that others need.
-        names = sorted((candidate.id for candidate in wave), key=self._judge.quickness)
+        names = sorted((candidate.id for candidate in wave), key=self._warming.quickness)
         self._screen.time(names)
         if self._company.in_turn:
             for candidate in wave:

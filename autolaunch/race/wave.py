@@ -13,8 +13,8 @@ class Wave:
         """Those that do not answer yet, and when they were started."""
         self.cold: list[str] = []
         """Those that answer, in the order in which they will warm up."""
-        self.warming: dict[str, float] = {}
-        """Those that warm up, all at the same time, and since when."""
+        self.warming: list[str] = []
+        """Those that warm up, all at the same time."""
         self.warm: list[str] = []
         """Those that are warm and not gated."""
         self.original_due = False
@@ -33,7 +33,6 @@ class Wave:
     def remove(self, name: str) -> None:
         """`name` is out, wherever it is."""
         self.loading.pop(name, None)
-        self.warming.pop(name, None)
-        for names in (self.cold, self.warm):
+        for names in (self.cold, self.warming, self.warm):
             if name in names:
                 names.remove(name)
