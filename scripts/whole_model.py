@@ -19,8 +19,8 @@ from race_case import ALONE, WINDOWS, Row, belies, exhaustive_s, is_slow, lacks,
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate
 from autolaunch.invocation import Invocation, Understood
 from autolaunch.race import gate, measure, warm_ups
+from autolaunch.race.crowding import CROWDED
 from autolaunch.race.engine import Engine
-from autolaunch.race.loading import CROWDED
 from autolaunch.race.objective import Objective
 from autolaunch.race.outcomes import EngineFailed, Failure, RaceInterrupted
 from autolaunch.race.overlay import trial_overlay

@@ -230,6 +230,7 @@ ORDER = [
     "race.truth",
     "race.wave",
     "race.patience",
+    "race.crowding",
     "race.loading",
     "race.waiting",
     "race.setting",

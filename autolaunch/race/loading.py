@@ -4,9 +4,8 @@ Each warms up as soon as it answers, beside all that others do, for the first us
 minutes; gates are one at a time.  One that warmed up alone kept five others waiting for 25 s, was cut for
 that, and compiled the same again in the next race (H200, sglang 0.5.17, 2026-12-01).
 
-An engine that ran out of memory in company is not to blame: it is handed back, to be tried once more with
-nothing loading beside it.  Where each of them stands is in `race.wave`, how long it is waited for in
-`race.patience`.  Nothing is timed here.
+Where each of them stands is in `race.wave`, how long it is waited for in `race.patience`, and what becomes of
+one that ran out of memory in company in `race.crowding`.  Nothing is timed here.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from functools import partial
 
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate, Dropped
 from autolaunch.race.company import Company
+from autolaunch.race.crowding import CROWDED, Crowding
 from autolaunch.race.engine import Engine, Tick
 from autolaunch.race.judge import Judge
 from autolaunch.race.outcomes import EngineFailed, EngineReady, Failure
@@ -28,9 +28,6 @@ from autolaunch.race.truth import TRUTH_ID, OpenTruth, TruthEngine
 from autolaunch.race.warming import Warming
 from autolaunch.race.wave import Wave
 from autolaunch.units import format_duration
-
-CROWDED = frozenset({"oom", "memory"})
-"""Failures that company can cause."""
 
 OpenEngine = Callable[[Candidate, Tick], Engine]
 """Makes the engine of a candidate, not yet started; the callback is its `on_tick`."""
@@ -45,19 +42,17 @@ class Loader:
         pace: Pace,
         warming: Warming,
         judge: Judge,
+        crowding: Crowding,
         open_engine: OpenEngine,
         *,
         open_truth: OpenTruth | None = None,
     ) -> None:
         self._trials, self._pace, self._warming, self._judge = trials, pace, warming, judge
+        self._crowding = crowding
         self._open_engine = open_engine
         self._truth = TruthEngine(trials, pace, judge, open_truth)
         self._patience = Patience(trials, pace, warming)
         self._wave = Wave()
-        self.crowded: list[Candidate] = []
-        """Those of the last wave that ran out of memory in company."""
-        self.retried: set[str] = set()
-        """Ids of those that ran out of memory in company, and are tried again, or were; it only grows."""
 
     def load(self, candidates: Sequence[Candidate], company: Company, start: int = 1) -> None:
         """Start all `candidates` and return when none loads any more; `start` counts starts of each.
@@ -67,7 +62,7 @@ class Loader:
         shared = company.shared and len(candidates) + len(self._trials.engines) > 1
         wave = self._wave = Wave(start, shared=shared)
         self._patience.begin(wave)
-        self.crowded = []
+        self._crowding.begin()
         for candidate in candidates:
             self._begin(candidate)
         # Last, for nothing is looked at while its weights are made.
@@ -90,7 +85,7 @@ class Loader:
         name, started = candidate.id, candidate
         if self._wave.start > 1 and (ready := self._trials[name].ready) is not None:
             started = drawing_again(candidate, ready.resolved, self._wave.start)
-        elif name in self.retried:
+        elif name in self._crowding.retried:
             started = again(candidate, 2)
         self._trials.journal.write(
             "start", id=name, flags=started.flags, env=dict(started.env), start=self._wave.start
@@ -258,23 +253,7 @@ class Loader:
         if name == TRUTH_ID:
             self._truth.fail(failure)
             return
-        candidate = self._trials[name].candidate
-        if failure.kind not in CROWDED:
-            self._trials.fail(name, failure)
-        elif self._wave.start > 1:
-            self._trials.rest([name], f"its start number {self._wave.start} found too little memory")
-        elif self._wave.shared and name not in self.retried:
-            self._trials.close(name)
-            self._trials.update(name, ready=None, gate=None)
-            self._trials.journal.write("crowded", id=name, **failure.to_json())
-            self._trials.progress.say(
-                f"{name} ran out of memory beside others, and is tried once more: {candidate.label}"
-            )
-            self.retried.add(name)
-            self.crowded.append(candidate)
-        elif name in self.retried and len(self._trials.engines) > 1:
-            others = len(self._trials.engines) - 1
-            reason = f"no memory for it beside {others} other engines, twice: {failure.reason}"
-            self._trials.forget(name, Dropped(candidate.label, failure.stage, reason, kind="memory"))
+        if failure.kind in CROWDED:
+            self._crowding.failed(name, failure, self._wave)
         else:
             self._trials.fail(name, failure)

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate
 from autolaunch.candidates.generate import Field
+from autolaunch.race.crowding import Crowding
 from autolaunch.race.final import Final
 from autolaunch.race.gpu_memory import Footprint, Ledger
 from autolaunch.race.journal import Journal
@@ -71,12 +72,19 @@ class Race:
             tokens=setting.gate_tokens,
             precision=setting.truth_precision,
         )
+        self._crowding = Crowding(trials)
         self._loader = Loader(
-            trials, pace, self._warming, self._judge, open_engine, open_truth=setting.open_truth
+            trials,
+            pace,
+            self._warming,
+            self._judge,
+            self._crowding,
+            open_engine,
+            open_truth=setting.open_truth,
         )
         stopwatch = Stopwatch(trials, pace, self._yardstick)
         self._waiting = Waiting(
-            field.candidates, trials, pace, stopwatch, setting.memory_available, self._loader.retried
+            field.candidates, trials, pace, stopwatch, setting.memory_available, self._crowding.retried
         )
         self._screen = Screen(trials, pace, stopwatch, setting.objective)
         self._final = Final(trials, pace, self._judge, stopwatch, setting.objective)
@@ -139,7 +147,7 @@ class Race:
             self._loader.load(wave, self._company)
         self._ledger.loaded(len(self._trials.engines))
         self._note_kv_tokens()
-        crowded = [candidate.id for candidate in self._loader.crowded]
+        crowded = [candidate.id for candidate in self._crowding.crowded]
         if crowded:
             smaller = max(1, self._company.at_once // 2)
             self._company = replace(self._company, at_once=smaller, truth_slots=0)
@@ -152,7 +160,7 @@ class Race:
         if self._company.in_turn:
             for candidate in wave:
                 self._take_turns(candidate)
-        self._waiting.put_last(self._loader.crowded)
+        self._waiting.put_last(self._crowding.crowded)
 
     def _note_kv_tokens(self) -> None:
         """Enter how many tokens the caches of each server would hold, by what its engine took beside them."""
