@@ -50,7 +50,6 @@ class Match:
     profile: Profile
     differences: tuple[Difference, ...]
     """The gravest first."""
-    kind: Kind
     not_stated: tuple[str, ...] = ()
     """Fields of the start of which the profile says nothing, and need not."""
 
@@ -60,13 +59,9 @@ class Match:
         return self.differences[0].invalidates if self.differences else "nothing"
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it fits and leaves nothing open, so that the table need not be asked again.
-
-        Not for a profile that another autolaunch made, which may have asked a table of other rows.
-        """
-        asked = any(one.field == _MAKER for one in self.differences)
-        return self.kind == "fits" and not self.not_stated and not asked
+    def kind(self) -> Kind:
+        """What follows from that."""
+        return "other" if self.gravest == "identity" else "fits" if self.gravest == "nothing" else "stale"
 
     @property
     def doubts(self) -> tuple[Difference, ...]:
@@ -109,10 +104,7 @@ def judge(
         extra.append(_difference("workload", _described(profile.workload), _described(workload)))
     if objective is not None and not _is_same(profile.objective, objective):
         extra.append(_difference("objective", _described(profile.objective), _described(objective)))
-    every = _sorted((*extra, *found))
-    gravest = every[0].invalidates if every else "nothing"
-    kind: Kind = "other" if gravest == "identity" else "fits" if gravest == "nothing" else "stale"
-    return Match(profile, every, kind, silent)
+    return Match(profile, _sorted((*extra, *found)), silent)
 
 
 def best(

@@ -388,7 +388,8 @@ def test_what_is_kept_fits_the_start_it_was_kept_for(environ: dict[str, str], fl
     profile = replace(made(), model="Qwen3-8B", fingerprint=now)
     read = from_toml(to_toml(profile).encode(), where="x")
     assert read.fingerprint == now
-    assert judge(read, now, None, None).is_whole
+    match = judge(read, now, None, None)
+    assert (match.kind, match.differences, match.not_stated) == ("fits", (), ())
 
 
 def test_a_huge_variable_costs_little(model: Path) -> None:

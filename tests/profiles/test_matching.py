@@ -107,16 +107,6 @@ def test_the_same_start_fits() -> None:
     profile, now = starting()
     match = stands(profile, now)
     assert (match.kind, match.differences, match.not_stated, match.gravest) == ("fits", (), (), "nothing")
-    assert match.is_whole
-
-
-def test_what_leaves_something_open_is_not_whole() -> None:
-    profile, now = starting()
-    assert not stands(profile, {**now, "version.autolaunch": "0.2.0"}).is_whole
-    assert not stands(profile, {**now, "flag.context_length": 1}).is_whole
-    assert stands(profile, {**now, "env.NCCL_DEBUG": "INFO"}).is_whole
-    shipped = replace(profile, origin="shipped")
-    assert not stands(shipped, {**now, "version.torch": "2.12.0"}).is_whole
 
 
 @pytest.mark.parametrize(
