@@ -15,7 +15,7 @@ import signal
 from dataclasses import dataclass, field
 
 from autolaunch.candidates.candidate import ORIGINAL, ORIGINAL_ID, Candidate
-from autolaunch.choose.words import MIN_GAIN, figure, nobody, nothing_measured, with_waiting, won
+from autolaunch.choose.words import MIN_GAIN, Gained, figure, nobody, nothing_measured, with_waiting, won
 from autolaunch.race.bounds import Lost, broken_ceilings, out_of_bounds, unknown_ceilings
 from autolaunch.race.objective import Objective
 from autolaunch.race.outcomes import Failure
@@ -58,12 +58,16 @@ def choose(result: RaceResult, objective: Objective | None = None) -> Choice:
         return Choice(ORIGINAL, nothing_measured(original, result), gains, lost)
     broken, notes = _broken(original, challengers, gains, lost, scale)
     standing = [trial for trial in challengers if trial.candidate.id not in lost]
+    gained = {
+        one.candidate.id: Gained(gains[one.candidate.id], scale.gain_with_waiting(one, original))
+        for one in standing
+    }
     for trial in standing:
-        if (why := _no_winner(trial, original, gains[trial.candidate.id], broken, scale)) is not None:
+        if (why := _no_winner(trial, original, gained[trial.candidate.id], broken, scale)) is not None:
             lost[trial.candidate.id] = why
     winners = [trial for trial in standing if trial.candidate.id not in lost]
     if not winners:
-        reason = nobody(standing, original, gains, scale)
+        reason = nobody(gained, scale)
         return Choice(ORIGINAL, "; ".join([reason, *notes]), gains, lost, scale.words)
     best = _simplest_of_the_best(winners, gains, lost, scale)
     reason = won(best, original, gains[best.candidate.id], broken, scale)
@@ -105,7 +109,9 @@ def _broken(
     return theirs, notes
 
 
-def _no_winner(trial: Trial, original: Trial, gain: Gain, broken: str | None, scale: Scale) -> Lost | None:
+def _no_winner(
+    trial: Trial, original: Trial, gained: Gained, broken: str | None, scale: Scale
+) -> Lost | None:
     """Why `trial`, within all bounds, is no better than the original, which breaks the ceilings `broken`."""
     for one in (trial, original):
         if one.boots < one.boots_wanted:
@@ -117,15 +123,15 @@ def _no_winner(trial: Trial, original: Trial, gain: Gain, broken: str | None, sc
         if nearer is None or nearer.low <= 0:
             return Lost("it keeps `--slo` by no more than the noise")
         return None
+    gain = gained.gain
     if gain.low <= 0:
         return Lost(
             f"{figure(gain, scale)}, no more than the noise" if gain.high > 0 else figure(gain, scale)
         )
     if gain.mean < MIN_GAIN:
         return Lost(f"{figure(gain, scale)}, less than the {100 * MIN_GAIN:.0f} % that a change must gain")
-    waiting = scale.gain_with_waiting(trial, original)
-    if waiting is not None and waiting < MIN_GAIN:
-        return Lost(f"{figure(gain, scale)}, {with_waiting(waiting)}")
+    if gained.is_waited_away:
+        return Lost(f"{figure(gain, scale)}, {with_waiting(gained)}")
     return None
 
 

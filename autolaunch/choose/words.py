@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autolaunch.race.paired import Gain
 from autolaunch.race.result import RaceResult, Trial
 from autolaunch.race.scale import Scale
 
 MIN_GAIN = 0.02
 """Below this a change is not worth what could be wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gained:
+    """What a challenger gains over the original, and what with the time that its GPU waits for the host."""
+
+    gain: Gain
+    waiting: float | None
+    """None where nothing was traced."""
+
+    @property
+    def is_waited_away(self) -> bool:
+        """Whether a change would be worth it, but for that time."""
+        worth = self.gain.low > 0 and self.gain.mean >= MIN_GAIN
+        return worth and self.waiting is not None and self.waiting < MIN_GAIN
 
 
 def won(best: Trial, original: Trial, gain: Gain, broken: str | None, scale: Scale) -> str:
@@ -19,18 +36,16 @@ def won(best: Trial, original: Trial, gain: Gain, broken: str | None, scale: Sca
     return words if broken is None else f"keeps `--slo`, where the original has {broken}: {words}"
 
 
-def nobody(standing: list[Trial], original: Trial, gains: dict[str, Gain], scale: Scale) -> str:
+def nobody(standing: dict[str, Gained], scale: Scale) -> str:
     """Why the original is launched after a final, with the figure of the best challenger."""
     reason = "no challenger beat the original by more than the noise"
     if not standing:
         return f"{reason} and stayed within bounds ({scale.words})"
-    best = max(standing, key=lambda one: gains[one.candidate.id].mean)
-    gain = gains[best.candidate.id]
-    shown = f"{figure(gain, scale)[:-1]}; {scale.words})"
-    waiting = scale.gain_with_waiting(best, original)
-    if gain.low > 0 and gain.mean >= MIN_GAIN and waiting is not None and waiting < MIN_GAIN:
-        shown += f", {with_waiting(waiting)}"
-    return f"{reason} and {100 * MIN_GAIN:.0f} %; the best, {best.candidate.id}: {shown}"
+    best, gained = max(standing.items(), key=lambda one: one[1].gain.mean)
+    shown = f"{figure(gained.gain, scale)[:-1]}; {scale.words})"
+    if gained.is_waited_away:
+        shown += f", {with_waiting(gained)}"
+    return f"{reason} and {100 * MIN_GAIN:.0f} %; the best, {best}: {shown}"
 
 
 def nothing_measured(original: Trial | None, result: RaceResult) -> str:
@@ -58,9 +73,9 @@ def figure(gain: Gain, scale: Scale) -> str:
     )
 
 
-def with_waiting(gain: float) -> str:
+def with_waiting(gained: Gained) -> str:
     """What is left of a gain in GPU time where the time counts in which the GPU waits."""
-    left = f"{100 * gain:.1f} %" if gain > 0 else "nothing"
+    left = f"{100 * gained.waiting:.1f} %" if gained.waiting is not None and gained.waiting > 0 else "nothing"
     return f"and {left} is left where the time counts in which its GPU waits for the host"
 
 
