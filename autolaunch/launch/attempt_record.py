@@ -1,9 +1,13 @@
 """The file in which the attempts of one command line are kept: how it is read, written and locked.
 
-The protocol: a lock on the file beside it, then a new file in the place of the old.
+The protocol: a lock on the file beside it, then a new file in the place of the old.  A start does not wait
+until that is on disk, which behind a model that was just downloaded takes as long as the start itself; its
+watcher does, beside the server.  Until then what was on disk before stays beside it, as `.before`, for a
+machine that crashes meanwhile and a file system that then has an empty file.
 
 NOTE: the watcher runs alone and imports nothing of this, so `Record` in `watching/record.py` repeats
-`locked`, `write_record` and `lifeline_of` on purpose.  Who changes one side changes both.
+`locked`, `write_record`, `put_on_disk` and `lifeline_of` on purpose, but writes straight to the disk: nobody
+waits for it.  Who changes one side changes both.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import shlex
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -97,10 +101,10 @@ class Attempt:
 def read_record(record: Path) -> list[Attempt] | None:
     """The attempts in `record`; None if it does not exist or is not to be understood."""
     try:
-        status = record.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _SIZE_LIMIT_BYTES:
-            return None  # reading a pipe or a device would not end
-        data = json.loads(record.read_bytes())
+        content = _content(record)
+        if not content.strip(b"\0"):  # a machine crashed before it was on disk
+            content = _content(before_of(record))
+        data = json.loads(content)
         if data["schema"] != SCHEMA:
             return None
         attempts = [_attempt(item) for item in data["attempts"]]
@@ -109,6 +113,14 @@ def read_record(record: Path) -> list[Attempt] | None:
         return None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _content(path: Path) -> bytes:
+    """What the file `path` holds; ValueError where it is none, or too large."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _SIZE_LIMIT_BYTES:
+        raise ValueError("reading a pipe or a device would not end")
+    return path.read_bytes()
 
 
 def _attempt(item: dict[str, Any]) -> Attempt:
@@ -157,10 +169,7 @@ def _is_plausible(attempt: Attempt) -> bool:
 
 
 def write_record(record: Path, original: Command, attempts: Sequence[Attempt]) -> None:
-    """Put a new record in the place of the old one: no reader sees half of it.
-
-    Not on disk yet: behind a model that was just downloaded that takes the time of a start (`put_on_disk`).
-    """
+    """Put a new record in the place of the old one, which no reader sees half of; `put_on_disk` is next."""
     items = [asdict(attempt) for attempt in attempts]
     for item in items:
         del item["running"]
@@ -170,6 +179,8 @@ def write_record(record: Path, original: Command, attempts: Sequence[Attempt]) -
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "w", encoding="ascii") as file:
             json.dump(data, file, indent=1)
+        with suppress(OSError):  # none yet, or one that is on disk and older; or no links here
+            before_of(record).hardlink_to(record)
         new.replace(record)
     except OSError:
         new.unlink(missing_ok=True)
@@ -178,11 +189,15 @@ def write_record(record: Path, original: Command, attempts: Sequence[Attempt]) -
 
 def put_on_disk(record: Path) -> None:
     """Have `record` on disk before this returns, since launches crash machines; OSError when that fails."""
-    handle = os.open(record, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with record.open("rb") as file:
+        os.fsync(file.fileno())
+        if os.path.samestat(os.fstat(file.fileno()), record.stat()):  # nobody has put another in its place
+            before_of(record).unlink(missing_ok=True)
+
+
+def before_of(record: Path) -> Path:
+    """What was in the place of `record`, for as long as it is not on disk."""
+    return record.with_suffix(".before")
 
 
 @contextmanager

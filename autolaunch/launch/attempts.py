@@ -75,10 +75,10 @@ def begin(
     port: int | None = None,
     verify: str = "off",
 ) -> Ticket:
-    """Record that process `pid` begins to race for `original`: one that is ended in the race counts too.
+    """Record that process `pid` begins to launch `original`: one that is ended in a race counts too.
 
-    OSError when the record cannot be written: then nothing but the original may be launched.  Who races goes
-    on with `settle`; for a server its watcher does that, beside it.
+    OSError when the record cannot be written: then nothing but the original may be launched.  A race is
+    preceded by `settle`, too; for a server its watcher does the same, beside it.
     """
     record = folder.absolute() / f"{key_of(original)}.json"
     make_folder(folder, 0o700)
@@ -153,6 +153,7 @@ def forgive(folder: Path, original: Command, candidate: Candidate) -> None:
         told = [replace(one, forgiven=True) if choice_of(one) == choice else one for one in attempts]
         if told != attempts:
             write_record(record, original, told)
+            put_on_disk(record)
 
 
 def _kept(attempts: list[Attempt]) -> list[Attempt]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))  # which -I passes over
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from autolaunch.launch.watching.client import Client
@@ -62,7 +63,7 @@ def main(argv: list[str]) -> int:
         return 0
     with record.lifeline():
         witness = call_witness(pid, server.pid_fd, record.note)
-        record.put_on_disk()
+        record.settle()
         attend(server, record, orders, witness)
         witness.dismiss()
         redirect_to_null(2)

@@ -39,6 +39,7 @@ import sys
 import time
 
 if __name__ == "__main__":
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))  # which -I passes over
     _race = os.path.dirname(os.path.abspath(__file__))
     sys.path.append(os.path.dirname(os.path.dirname(_race)))
 

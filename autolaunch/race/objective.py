@@ -164,8 +164,10 @@ class Objective:
         lost = [tail for tail in self.tails(windows) if tail.found_ms is None]
         if not lost:
             return None
-        traced = lost[0].basis == "slice"
-        why = "the slice could not be extrapolated" if traced else "no first token was seen"
+        why = {
+            "slice": "the slice could not be extrapolated",
+            "extrapolated": "prompts were read while others were answered",
+        }.get(lost[0].basis, "no first token was seen")
         return f"p95 {' and '.join(tail.bound for tail in lost)} unknown: {why}"
 
 
@@ -204,7 +206,10 @@ def _tail_ms(windows: Sequence[Window], bound: Bound, basis: Basis, tokens_per_s
     if basis == "slice" or not windows:
         return None
     if basis == "extrapolated":
-        # Every prompt of a traced batch waits for the whole prefill, and every step is one token of each.
+        # Every prompt of a traced batch waits for the whole prefill, and every step is one token of each; not
+        # so where prefills ran among the steps.
+        if any(window.gpu is not None and window.gpu.overlapping for window in windows):
+            return None
         both = [times for window in windows if (times := phases(window, basis)) is not None]
         parts = [prefill if bound == "ttft" else step / tokens_per_step for prefill, step in both]
         return percentile(parts, PERCENTILE)

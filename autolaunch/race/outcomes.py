@@ -119,8 +119,7 @@ class GpuTimes:
     prefill_waited_ms: float = 0.0
     """Time between the first kernel of the prefill and the first decode step in which the GPU ran nothing."""
     decode_step_waited_ms: float = 0.0
-    """Time between two steps' starts in which it ran nothing, median of the settled steps.  A deeper model
-    hides it: what the host does for a step is the same there."""
+    """Time from one step's start to the next one's in which it ran nothing, median of the settled steps."""
 
     def to_json(self) -> dict[str, Any]:
         """These times as plain JSON values."""

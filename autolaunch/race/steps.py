@@ -59,6 +59,10 @@ class Phases:
     """Of each of `steps` the kernels of the largest replay, the model's own pass; all without graphs."""
     drafting: bool = False
     """Whether every step has further replays, as with drafts."""
+    decode_from_us: float = 0.0
+    """When the first step began, a mixed one too."""
+    periods_us: tuple[float, ...] = ()
+    """Of each of `steps` the time to the next step's start, whichever that is."""
 
     @property
     def settled(self) -> range:
@@ -119,7 +123,7 @@ def _by_replays(kernels: Kernels, output_tokens: int) -> Phases | None:
         return None  # pieces of a step, not steps
     beside = {replay.graph for replay in tail} - {main}
     first = next(replay for replay in replays if replay.graph == main or replay.graph in beside)
-    steps, forward, mixed, late = _between(kernels, replays, mains)
+    steps, forward, periods_us, mixed, late = _between(kernels, replays, mains)
     after = sum(1 for kernel in kernels if kernel.start_us > mains[-1].kernels[-1].start_us)
     if not steps or after > MOST_AFTER * median(len(step) for step in steps):
         return None  # graphs of the prefill alone
@@ -131,6 +135,8 @@ def _by_replays(kernels: Kernels, output_tokens: int) -> Phases | None:
         late_prefill=tuple(late),
         forward=tuple(forward),
         drafting=bool(beside),
+        decode_from_us=first.start_us,
+        periods_us=tuple(periods_us),
     )
 
 
@@ -143,9 +149,9 @@ def _waves(kernels: Kernels, mains: Sequence[_Replay]) -> int:
 
 def _between(
     kernels: Kernels, replays: Sequence[_Replay], mains: Sequence[_Replay]
-) -> tuple[list[Kernels], list[Kernels], list[Kernels], list[Kernel]]:
-    """Kernels between the starts of successive `mains`: pure steps, their main replays, mixed ones, and what
-    no graph of decode launched in those.
+) -> tuple[list[Kernels], list[Kernels], list[float], list[Kernels], list[Kernel]]:
+    """Kernels between the starts of successive `mains`: pure steps, their main replays, their periods, mixed
+    ones, and what no graph of decode launched in those.
     """
     spans: list[list[Kernel]] = [[] for _ in mains]
     inside: list[Counter[int]] = [Counter() for _ in mains]
@@ -169,16 +175,18 @@ def _between(
     launched = {replay.kernels[0].correlation for replay in replays if replay.graph in of_decode}
     steps: list[Kernels] = []
     forward: list[Kernels] = []
+    periods_us: list[float] = []
     mixed: list[Kernels] = []
     late: list[Kernel] = []
-    for span, graphs, main in zip(spans, inside, mains, strict=False):
+    for span, graphs, (main, following) in zip(spans, inside, pairwise(mains), strict=True):
         if frozenset(graphs.items()) == usual and len(span) <= CROWDED * size:
             steps.append(tuple(span))
             forward.append(main.kernels)
+            periods_us.append(following.start_us - main.start_us)
         elif len(span) > CROWDED * size:
             mixed.append(tuple(span))
             late += [kernel for kernel in span if kernel.correlation not in launched]
-    return steps, forward, mixed, late
+    return steps, forward, periods_us, mixed, late
 
 
 def _by_marker(kernels: Kernels, output_tokens: int) -> Phases | None:
@@ -196,7 +204,14 @@ def _by_marker(kernels: Kernels, output_tokens: int) -> Phases | None:
     if not best:
         return None
     steps = tuple(tuple(kernels[start:end]) for start, end in pairwise(best))
-    return Phases(prefill=tuple(kernels[: best[0]]), steps=steps, count=len(steps), mixed=(), forward=steps)
+    return Phases(
+        prefill=tuple(kernels[: best[0]]),
+        steps=steps,
+        count=len(steps),
+        forward=steps,
+        decode_from_us=kernels[best[0]].start_us,
+        periods_us=tuple(kernels[end].start_us - kernels[start].start_us for start, end in pairwise(best)),
+    )
 
 
 def _row_of_like(kernels: Kernels, at: Sequence[int]) -> list[int]:

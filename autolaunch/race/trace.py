@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from statistics import median, quantiles
 
 from autolaunch.race.depth import layer_us
@@ -102,14 +101,13 @@ def _rank_times(
 def _prefill_waited_us(phases: Phases) -> float:
     if not phases.prefill:
         return 0.0
-    span_us = phases.steps[0][0].start_us - phases.prefill[0].start_us
+    span_us = phases.decode_from_us - phases.prefill[0].start_us
     return max(0.0, span_us - busy_us(phases.prefill))
 
 
 def _step_waited_us(phases: Phases) -> float:
-    settled = [phases.steps[at] for at in phases.settled]
-    waited = [later[0].start_us - step[0].start_us - busy_us(step) for step, later in pairwise(settled)]
-    return max(0.0, median(waited)) if waited else 0.0
+    waited = [phases.periods_us[at] - busy_us(phases.steps[at]) for at in phases.settled]
+    return max(0.0, median(waited))
 
 
 def _decode_layer_us(phases: Phases, layers: int, period: int, tail_layers: int | None) -> float | None:

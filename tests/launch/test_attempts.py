@@ -303,6 +303,7 @@ def test_no_secret_is_written(tmp_path: Path) -> None:
 )
 def test_a_corrupt_record_is_set_aside(content: bytes, tmp_path: Path) -> None:
     ticket = start(tmp_path, FAST)
+    attempts.settle(ticket)
     ticket.record.write_bytes(content)
     assert history(tmp_path, COMMAND) == []
     start(tmp_path, ORIGINAL)
@@ -382,7 +383,7 @@ def test_many_launchers_at_once_lose_no_attempt(tmp_path: Path) -> None:
     assert len(history(tmp_path, COMMAND)) == 19
 
 
-def test_a_start_waits_for_no_disk_and_a_race_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a model that was just downloaded the disk takes as long as the start; the watcher waits beside it."""
     on_disk: list[int] = []
     monkeypatch.setattr(os, "fsync", on_disk.append)
@@ -391,8 +392,39 @@ def test_a_start_waits_for_no_disk_and_a_race_does(tmp_path: Path, monkeypatch: 
     assert not on_disk
     attempts.settle(ticket)
     assert len(on_disk) == 1
-    Record(ticket.record, ticket.attempt, pytest.fail).put_on_disk()
+    Record(ticket.record, ticket.attempt, pytest.fail).settle().join()
     assert len(on_disk) == 2
+    attempts.forgive(tmp_path, COMMAND, FAST)
+    assert len(on_disk) == 3, "nobody's start waits there"
+
+
+@pytest.mark.parametrize("left", ["", "\0" * 1000])
+def test_a_machine_that_crashes_before_that_leaves_what_was_there(tmp_path: Path, left: str) -> None:
+    """Some file systems then have an empty file under the new name, or one of zeros."""
+    attempts.settle(start(tmp_path, FAST))
+    assert not attempt_record.before_of(key(tmp_path)).exists()
+    start(tmp_path, OTHER)
+    key(tmp_path).write_text(left)
+    assert [one.candidate_flags for one in history(tmp_path, COMMAND)] == [FAST.flags]
+    start(tmp_path, None)
+    assert [one.candidate_flags for one in history(tmp_path, COMMAND)] == [FAST.flags, ()]
+
+
+def test_a_record_that_somebody_removed_does_not_come_back(tmp_path: Path) -> None:
+    attempts.settle(start(tmp_path, FAST))
+    start(tmp_path, OTHER)
+    assert attempt_record.before_of(key(tmp_path)).exists()
+    key(tmp_path).unlink()
+    assert not history(tmp_path, COMMAND)
+
+
+def test_what_was_on_disk_stays_until_the_newest_is(tmp_path: Path) -> None:
+    """Another launch may have put its record in the place of the one that just came on disk."""
+    attempts.settle(start(tmp_path, FAST))
+    before = key(tmp_path).read_text()
+    start(tmp_path, OTHER)
+    start(tmp_path, FAST)
+    assert attempt_record.before_of(key(tmp_path)).read_text() == before
 
 
 def test_what_does_not_come_on_disk_is_said_by_the_watcher_once(tmp_path: Path) -> None:
@@ -400,8 +432,13 @@ def test_what_does_not_come_on_disk_is_said_by_the_watcher_once(tmp_path: Path) 
     ticket.record.unlink()
     said: list[str] = []
     record = Record(ticket.record, ticket.attempt, said.append)
-    record.put_on_disk()
+    record.settle().join()
     assert not record.try_to_note({"healthy": "2026-12-01T00:00:00+00:00"})
     assert [line.split(":")[0] for line in said] == [
         f"could not record in {ticket.record} what became of the server"
     ]
+
+
+def key(folder: Path) -> Path:
+    """The record of COMMAND."""
+    return folder / f"{key_of(COMMAND)}.json"

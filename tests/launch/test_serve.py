@@ -164,6 +164,8 @@ def test_one_that_is_killed_while_it_races_counts_too(serve: Serve) -> None:
         wait_until(lambda server=server: "racing the original" in server.output(), 20, "it races")
         assert server.stop(number) == -number
         assert server.leftovers() == []
+        home = Path(serve.environ["AUTOLAUNCH_HOME"])
+        assert not list(home.glob("state/attempts/*.before")), "the record is on disk before an engine runs"
     third = serve.start(PLANT_RACE_S="60")
     third.wait_healthy(30)
     assert serve.words() == serve.original

@@ -20,7 +20,7 @@ import pytest
 from autolaunch.candidates.candidate import Candidate
 from autolaunch.command import Command
 from autolaunch.launch import attempts
-from autolaunch.launch.attempt_record import is_held
+from autolaunch.launch.attempt_record import before_of, is_held
 from autolaunch.launch.instructions import watcher_argv
 from autolaunch.launch.watching import health
 from autolaunch.launch.watching.client import Client
@@ -127,6 +127,7 @@ def test_a_healthy_server_is_recorded_once_and_the_watcher_then_holds_its_lifeli
     watched = watch("--after", "1")
     alive = watched.ticket.record.with_name(f"{watched.ticket.record.stem}.{watched.ticket.attempt}.alive")
     wait_until(alive.exists, 5, "the lifeline is there")
+    wait_until(lambda: not before_of(watched.ticket.record).exists(), 5, "the record is on disk")
     assert not watched.is_healthy
     watched.wait_healthy()
     wait_until(lambda: "healthy, " in watched.log.read_text(), 5, "it says so")

@@ -341,12 +341,13 @@ def test_real_traces(
         "moe-fp8.4-layers.triton",
     ],
 )
-def test_a_second_prefill_among_the_steps_of_a_real_trace(name: str) -> None:
-    """The same pass again after the second step: twice the prefill, at any depth, and the same step."""
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_second_prefill_among_the_steps_of_a_real_trace(name: str, before: int) -> None:
+    """The same pass again before a step: twice the prefill, at any depth, and the same step."""
     trace, layers, tokens = real_trace(name)
     kernels, once = trace.kernels, real_times(name)
     phases = split_phases(kernels, tokens)
-    at = kernels.index(phases.steps[2][0])
+    at = kernels.index(phases.steps[before][0])
     late_us = kernels[at - 1].end_us - phases.prefill[0].start_us + 5
     first_free = 1 + max(kernel.correlation or 0 for kernel in kernels)
     again = [
@@ -361,6 +362,8 @@ def test_a_second_prefill_among_the_steps_of_a_real_trace(name: str) -> None:
     after = [dataclasses.replace(kernel, start_us=kernel.start_us + shift_us) for kernel in kernels[at:]]
     both = Trace("", (*kernels[:at], *again, *after))
     found = gpu_times([both], layers=layers, total_layers=36, output_tokens=tokens)
+    assert found.prefill_waited_ms == pytest.approx(once.prefill_waited_ms, abs=1e-6)
+    assert found.decode_step_waited_ms == pytest.approx(once.decode_step_waited_ms, rel=0.1)
     assert found.overlapping
     assert found.prefill_ms == pytest.approx(2 * once.prefill_ms, rel=0.01)
     assert found.prefill_full_ms == pytest.approx(2 * (once.prefill_full_ms or 0), rel=0.01)

@@ -86,11 +86,21 @@ class Record:
             new.unlink(missing_ok=True)
             raise
 
-    def put_on_disk(self) -> None:
-        """Have the record on disk, which the launcher left to this process; where that fails, it is said."""
+    def settle(self) -> threading.Thread:
+        """Have the record on disk, which the launcher left to this process; where that fails, it is said.
+
+        Done by a thread: behind a download that takes seconds, in which the server is watched all the same.
+        """
+        thread = threading.Thread(target=self._put_on_disk, daemon=True)
+        thread.start()
+        return thread
+
+    def _put_on_disk(self) -> None:
         try:
             with self._path.open("rb") as file:
                 os.fsync(file.fileno())
+                if os.path.samestat(os.fstat(file.fileno()), self._path.stat()):
+                    self._path.with_suffix(".before").unlink(missing_ok=True)
         except OSError as error:
             self._complain(error)
 
