@@ -18,7 +18,7 @@ from race_case import ALONE, WINDOWS, Row, belies, exhaustive_s, is_slow, lacks,
 
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate
 from autolaunch.invocation import Invocation, Understood
-from autolaunch.race import gate, measure, warm_ups
+from autolaunch.race import gate, measure, warm_up_windows
 from autolaunch.race.crowding import CROWDED
 from autolaunch.race.engine import Engine
 from autolaunch.race.objective import Objective
@@ -359,7 +359,7 @@ class _Batch:
     def _warm_up(self, job: Job, candidate: Candidate) -> None:
         """Run the shape once; the first engine settles how many rounds make a window."""
         engine, case = self.engines[candidate.id], job.case
-        warm_ups.warm_up(engine, job.workload).finish(ASK_LIMIT_S)
+        warm_up_windows.warm_up(engine, job.workload).finish(ASK_LIMIT_S)
         if "rounds" not in case:
             wall_s = measure.measure_window(engine, job.workload, seed=99, limit_s=ASK_LIMIT_S).wall_s
             wanted = math.ceil(job.workload.rounds * self.whole.window_s / max(wall_s, 1e-3))

@@ -25,7 +25,8 @@ ABSENT = {
 }
 """What only starts need that no profile decides."""
 PATH = ", ".join(
-    f"autolaunch.{name}" for name in ("cli", "serve.serve", "launch.supervise", "serve.decide", "serve.reuse")
+    f"autolaunch.{name}"
+    for name in ("cli", "serve.serve", "launch.supervise", "serve.decide", "serve.by_profile")
 )
 WATCHER = "autolaunch.launch.watch"
 GUARD = "autolaunch.race.guard"

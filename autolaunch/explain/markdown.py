@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from autolaunch.assessment import Assessment
 from autolaunch.capability.verdicts import DimensionVerdict
 from autolaunch.explain.choices import choice_sections
+from autolaunch.explain.next_steps import next_steps
 from autolaunch.explain.screen import Line, plain
-from autolaunch.explain.steps import next_steps
 from autolaunch.explain.text import headline, left_out, top
 from autolaunch.explain.words import groups, runs, whose
 

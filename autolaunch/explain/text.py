@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from autolaunch.assessment import Assessment
 from autolaunch.capability.verdicts import Repair, TableWarning
 from autolaunch.explain.choices import every_choice, overview
+from autolaunch.explain.next_steps import next_steps
 from autolaunch.explain.screen import EMPTY, Line, Style
-from autolaunch.explain.steps import next_steps
 from autolaunch.explain.words import (
     checkpoint_name,
     counted,

@@ -14,7 +14,6 @@ from autolaunch.race.objective import Objective
 from autolaunch.race.result import RaceResult, Trial
 from autolaunch.race.scale import Scale
 from autolaunch.race.workload import Workload
-from autolaunch.tune.result import gain_json, value_of
 from autolaunch.units import now_utc
 
 
@@ -110,7 +109,7 @@ def _entrant(raced: Raced, trial: Trial, scale: Scale, ranks: dict[str, int]) ->
         reason = "" if one.id == raced.choice.candidate.id else "the choice is better"
     return Entrant(
         chosen=chosen_of(one),
-        value=value_of(trial, scale),
+        value=scale.value(trial),
         gain=None if gain is None else gain.mean,
         lost=reason,
         failure=failure.kind if failure is not None else lost.kind if lost is not None else None,
@@ -129,9 +128,9 @@ def _measured(raced: Raced) -> Measured:
     return Measured(
         depth=raced.depth,
         unit=raced.objective.unit,
-        value=None if winner is None else value_of(winner, scale),
-        original_value=None if original is None else value_of(original, scale),
-        gain=None if gain is None else gain_json(gain),
+        value=None if winner is None else scale.value(winner),
+        original_value=None if original is None else scale.value(original),
+        gain=None if gain is None else gain.to_json(),
         figures=raced.choice.basis,
         ended=raced.result.ended,
         race_s=round(raced.result.race_s, 1),

@@ -10,12 +10,12 @@ from autolaunch.race.outcomes import Failure
 from autolaunch.race.trials import Trials
 from autolaunch.race.wave import Wave
 
-CROWDED = frozenset({"oom", "memory"})
+BY_COMPANY = frozenset({"oom", "memory"})
 """Failures that company can cause."""
 
 
 class Crowding:
-    """Those of one race."""
+    """The engines of one race that ran out of memory beside others."""
 
     def __init__(self, trials: Trials) -> None:
         self._trials = trials

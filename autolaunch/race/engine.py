@@ -1,6 +1,6 @@
 """One trial engine, from the outside: started, waited for, asked, ended.
 
-Requests go one at a time to the engine host (`race/child/engine_host.py`), whose process is a `Host`.
+Requests go one at a time to the engine host (`race/child/engine_host.py`), whose process is a `HostProcess`.
 There are no threads; while something is waited for, `on_tick` is called about five times a second and may
 raise to leave.  Of several engines that start at once, each is asked with `poll_ready`, which never waits;
 of several that work at once, each is told with `begin` and asked with `poll`.
@@ -19,7 +19,7 @@ from typing import Any, Self
 from autolaunch.candidates.candidate import Stage
 from autolaunch.command import Command
 from autolaunch.race.guarded import Ending
-from autolaunch.race.host import Host, Wanted
+from autolaunch.race.host_process import HostProcess, Wanted
 from autolaunch.race.outcomes import EngineFailed, EngineReady
 from autolaunch.redact import without_credentials
 from autolaunch.request.entry import LAUNCH_SERVER
@@ -59,7 +59,7 @@ class Engine:
         kernels are kept.  One that is `held` imports SGLang and goes on when it is let, with `release`.
         """
         python, self._tokens = split_command(command)
-        self._host = Host(
+        self._host = HostProcess(
             python,
             log=log,
             environ=command.environment(environ),

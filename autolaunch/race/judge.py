@@ -16,9 +16,9 @@ from autolaunch.race import gate
 from autolaunch.race.engine import Engine
 from autolaunch.race.gate_answers import why_unstructured
 from autolaunch.race.gate_reference import DEFAULT_TOKENS, Precision
-from autolaunch.race.limits import Limits
 from autolaunch.race.outcomes import EngineFailed, Failure, GateReport
 from autolaunch.race.pace import Pace
+from autolaunch.race.step_limits import Limits
 from autolaunch.race.trials import Trials
 from autolaunch.race.workload import random_prompts
 from autolaunch.race.yardstick import Yardstick

@@ -15,7 +15,7 @@ from functools import partial
 
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate, Dropped
 from autolaunch.race.company import Company
-from autolaunch.race.crowding import CROWDED, Crowding
+from autolaunch.race.crowding import BY_COMPANY, Crowding
 from autolaunch.race.engine import Engine, Tick
 from autolaunch.race.judge import Judge
 from autolaunch.race.outcomes import EngineFailed, EngineReady, Failure
@@ -253,7 +253,7 @@ class Loader:
         if name == TRUTH_ID:
             self._truth.fail(failure)
             return
-        if failure.kind in CROWDED:
+        if failure.kind in BY_COMPANY:
             self._crowding.failed(name, failure, self._wave)
         else:
             self._trials.fail(name, failure)

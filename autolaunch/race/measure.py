@@ -13,8 +13,8 @@ from typing import Any
 from autolaunch.race.batches import SPARE_TOKENS
 from autolaunch.race.conversations import tokens_of
 from autolaunch.race.engine import Engine
-from autolaunch.race.loads import load_of, window_of
 from autolaunch.race.outcomes import Window
+from autolaunch.race.windows import load_of, window_of
 from autolaunch.race.workload import Workload, random_prompts
 
 

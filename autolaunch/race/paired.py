@@ -33,6 +33,10 @@ class Gain:
         """Half of the interval."""
         return (self.high - self.low) / 2
 
+    def to_json(self) -> dict[str, float]:
+        """This gain as plain JSON values, fractions all."""
+        return {"mean": self.mean, "low": self.low, "high": self.high, "rounds": self.rounds}
+
 
 @dataclass(frozen=True, slots=True)
 class Regret:

@@ -20,7 +20,6 @@ from autolaunch.race.final import Final
 from autolaunch.race.gpu_memory import Footprint, Ledger
 from autolaunch.race.journal import Journal
 from autolaunch.race.judge import Judge
-from autolaunch.race.limits import Limits
 from autolaunch.race.loading import Loader, OpenEngine
 from autolaunch.race.outcomes import RaceInterrupted
 from autolaunch.race.pace import BudgetEnded, Pace
@@ -28,6 +27,7 @@ from autolaunch.race.progress import Progress
 from autolaunch.race.result import MIN_ROUNDS, Ended, RaceResult
 from autolaunch.race.screen import Screen
 from autolaunch.race.setting import RaceSetting
+from autolaunch.race.step_limits import Limits
 from autolaunch.race.stopwatch import MAX_FINALISTS, Stopwatch
 from autolaunch.race.trials import Trials
 from autolaunch.race.waiting import Waiting

@@ -77,6 +77,11 @@ class Scale:
         costs = [self.cost(trial, window) for window in trial.windows]
         return fmean(finite) if (finite := [cost for cost in costs if cost < math.inf]) else math.inf
 
+    def value(self, trial: Trial) -> float | None:
+        """The figure of `trial` in the objective's unit; None for one that failed or was not timed."""
+        cost = math.inf if trial.failure is not None else self.typical(trial)
+        return self.objective.shown(cost) if cost < math.inf else None
+
     def step_ratio(self, trial: Trial, other: Trial) -> float | None:
         """How many times as long a traced decode step of `trial` takes; None without traces of both."""
         steps = [

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from autolaunch.race.batches import Batch, traced_batches
 from autolaunch.race.engine import Engine
-from autolaunch.race.loads import environment_failure, window_of
 from autolaunch.race.outcomes import GpuTimes, Window
 from autolaunch.race.trace import TraceError, gpu_times, read_trace
+from autolaunch.race.windows import environment_failure, window_of
 from autolaunch.race.workload import Workload, random_prompts
 
 

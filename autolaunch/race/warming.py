@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, replace
 
 from autolaunch.candidates.candidate import ORIGINAL_ID
-from autolaunch.race.limits import PATIENCE, Limits
 from autolaunch.race.outcomes import EngineFailed, Failure
 from autolaunch.race.pace import Pace
 from autolaunch.race.result import silent_fallback
+from autolaunch.race.step_limits import PATIENCE, Limits
 from autolaunch.race.trials import Trials
-from autolaunch.race.warm_ups import WarmUp
+from autolaunch.race.warm_up_windows import WarmUp
 from autolaunch.race.yardstick import Yardstick
 
 WINDOW_EXTRA_S = 1.0

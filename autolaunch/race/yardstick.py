@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from autolaunch.race import measure, traced, warm_ups
+from autolaunch.race import measure, traced, warm_up_windows
 from autolaunch.race.engine import Engine
 from autolaunch.race.outcomes import Window
-from autolaunch.race.warm_ups import WarmUp
+from autolaunch.race.warm_up_windows import WarmUp
 from autolaunch.race.workload import Workload
 
 WINDOW_TARGET_S = 1.5
@@ -61,7 +61,7 @@ class WallYardstick:
 
     def warm_up(self, engine: Engine) -> WarmUp:
         """Run the workload once, alone and at once."""
-        return warm_ups.warm_up(engine, self.workload)
+        return warm_up_windows.warm_up(engine, self.workload)
 
     def warmed(self, engine: Engine, window: Window) -> None:
         """Nothing: windows are as long as the first of them asks for."""
@@ -111,7 +111,7 @@ class TraceYardstick:
 
     def warm_up(self, engine: Engine) -> WarmUp:
         """Run every batch that is traced, and one prompt alone."""
-        return warm_ups.warm_up_traced(engine, self.workload)
+        return warm_up_windows.warm_up_traced(engine, self.workload)
 
     def warmed(self, engine: Engine, window: Window) -> None:
         """See what an engine that drafts accepts."""

@@ -30,10 +30,10 @@ def decide(invocation: Invocation, reporter: Reporter) -> Decision:
     start = stages.begin(invocation, reporter, progress)
     found = None
     if start.may_reuse:
-        from autolaunch.serve import reuse
+        from autolaunch.serve import by_profile
 
-        found = reuse.sought(start, progress, reporter)
-        settled = reuse.at_once(start, found, progress)
+        found = by_profile.sought(start, progress, reporter)
+        settled = by_profile.at_once(start, found, progress)
         if settled is not None:
             return launch(start, settled, reporter)
     asked = stages.ask(start, reporter)
@@ -68,11 +68,11 @@ def settle(asked: Asked, found: Found | None, progress: Progress, reporter: Repo
     """Who is launched: by a profile, by a race, or without a measurement."""
     options = asked.invocation.options
     if found is not None and found.kept is not None:
-        from autolaunch.serve import reuse
+        from autolaunch.serve import by_profile
 
         word, name = found.word(options.stale), found.kept.name
         if word == "take":
-            settled = reuse.reused(asked, found.kept, progress)
+            settled = by_profile.reused(asked, found.kept, progress)
             if settled is not None:
                 return settled
         if word == "fail":
@@ -187,12 +187,12 @@ def record(start: Start, settled: Settled, ticket: attempts.Ticket) -> tuple[str
     name, setting = None, None
     store: tuple[Path, ...] = ()
     if kept is not None:
-        from autolaunch.serve import lookup, reuse
+        from autolaunch.serve import by_profile, lookup
 
         store = lookup.store_of(start).folders
-        name = reuse.handle_of(kept, store)
+        name = by_profile.handle_of(kept, store)
         if not isinstance(start, Asked):  # the profile fits wholly, so what was true then is
-            setting = reuse.setting_before(start, kept, candidate)
+            setting = by_profile.setting_before(start, kept, candidate)
     if isinstance(start, Asked):
         from autolaunch.tune.learning import launched
 

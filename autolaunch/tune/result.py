@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autolaunch.assessment import Assessment
-from autolaunch.choose.choose import Choice, Gain
+from autolaunch.choose.choose import Choice
 from autolaunch.command import Command
 from autolaunch.explain.document import chosen_document
 from autolaunch.explain.words import redacted_env
@@ -56,13 +56,7 @@ class Tuned:
     def measured(self) -> tuple[Trial, ...]:
         """Who was timed and did not fail."""
         scale = self.scale
-        return tuple(one for one in self.result.trials if value_of(one, scale) is not None)
-
-
-def value_of(trial: Trial, scale: Scale) -> float | None:
-    """The figure of a trial in the objective's unit; None for one that failed or was not timed."""
-    cost = math.inf if trial.failure is not None else scale.typical(trial)
-    return scale.objective.shown(cost) if cost < math.inf else None
+        return tuple(one for one in self.result.trials if scale.value(one) is not None)
 
 
 def is_worth_keeping(result: RaceResult, choice: Choice) -> bool:
@@ -160,7 +154,7 @@ def _kernels(trial: Trial) -> list[dict[str, Any]] | None:
 
 def _summary(tuned: Tuned, trial: Trial) -> dict[str, Any] | None:
     """The figures of a trial; None where it has none."""
-    value = value_of(trial, tuned.scale)
+    value = tuned.scale.value(trial)
     if value is None:
         return None
     scale = tuned.scale
@@ -174,11 +168,6 @@ def _summary(tuned: Tuned, trial: Trial) -> dict[str, Any] | None:
         "lowest": min(values),
         "highest": max(values),
         "windows": len(values),
-        "gain": gain and gain_json(gain),
+        "gain": gain and gain.to_json(),
         "startup_s": trial.ready and trial.ready.startup_s,
     }
-
-
-def gain_json(gain: Gain) -> dict[str, float]:
-    """A gain against the original, as fractions."""
-    return {"mean": gain.mean, "low": gain.low, "high": gain.high, "rounds": gain.rounds}

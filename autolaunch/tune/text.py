@@ -11,7 +11,7 @@ from autolaunch.explain.words import machine_name, model_name, software_name
 from autolaunch.race.objective import Objective
 from autolaunch.race.result import Trial
 from autolaunch.redact import redact, redact_argv
-from autolaunch.tune.result import Tuned, value_of
+from autolaunch.tune.result import Tuned
 from autolaunch.units import format_duration
 
 _ENDED: Final = {"done": "", "budget": ", ended by the budget", "interrupted": ", interrupted"}
@@ -73,7 +73,7 @@ def _trials(tuned: Tuned) -> Iterator[Line]:
 
 def _row(tuned: Tuned, trial: Trial) -> tuple[str, str, str, str, str]:
     """The cells of one trial."""
-    value = value_of(trial, tuned.scale)
+    value = tuned.scale.value(trial)
     gain = tuned.choice.gains.get(trial.candidate.id)
     against = ""
     if trial.merged_into is not None:

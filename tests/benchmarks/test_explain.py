@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -18,20 +17,21 @@ TRIES = 3
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_targets_hold_now(tmp_path: Path) -> None:
-    """Other work on the machine only adds time, so that the fastest runs are compared, of as many as it takes."""
+    """Other work on the machine only adds time, so that the second fastest of all runs are compared."""
     benchmark = load_script("benchmarks/measure_explain")
-    fastest_s: dict[str, float] = {}
+    samples_s: dict[str, list[float]] = {}
     for attempt in range(TRIES):
         folder = tmp_path / str(attempt)
         folder.mkdir()
         measured = benchmark.measure_all(ROUNDS, folder)
         for row in ({"name": "baseline", **measured["baseline"]}, *measured["cases"]):
             name = row["name"]
-            fastest_s[name] = min(fastest_s.get(name, math.inf), *row["samples_s"])
+            samples_s[name] = sorted((*samples_s.get(name, ()), *row["samples_s"]))
             assert row["peak_mib"] <= benchmark.MOST_MIB, name
-        if max(fastest_s.values()) <= benchmark.MOST_TIMES * fastest_s["baseline"]:
+        seconds = {name: samples[1] for name, samples in samples_s.items()}
+        if max(seconds.values()) <= benchmark.MOST_TIMES * seconds["baseline"]:
             return
-    pytest.fail(f"too slow: {fastest_s}")
+    pytest.fail(f"too slow: {samples_s}")
 
 
 def test_targets_held_when_measured() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from autolaunch.command import Command
-from autolaunch.race import host as host_module
+from autolaunch.race import host_process
 from autolaunch.race.engine import Engine, split_command
 from autolaunch.race.outcomes import EngineFailed, Failure, RaceInterrupted
 from tests.race.processes import Mark
@@ -425,10 +425,10 @@ def test_only_launches_of_the_server_are_hosted() -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        host_module.ENGINE_HOST,
-        host_module.ENGINE_HOST.with_name("operations.py"),
-        Path(host_module.__file__).with_name("guard.py"),
-        *Path(host_module.__file__).with_name("guarding").glob("*.py"),
+        host_process.ENGINE_HOST,
+        host_process.ENGINE_HOST.with_name("operations.py"),
+        Path(host_process.__file__).with_name("guard.py"),
+        *Path(host_process.__file__).with_name("guarding").glob("*.py"),
     ],
 )
 def test_programs_are_written_for_old_interpreters(program: Path) -> None:

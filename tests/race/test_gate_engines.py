@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from autolaunch.race import gate
-from autolaunch.race import host as host_module
+from autolaunch.race import gate, host_process
 from autolaunch.race.engine import Engine
 from autolaunch.race.gate_answers import score
 from autolaunch.race.gate_statistics import ratio_of, resample
@@ -103,7 +102,7 @@ def pair(
     switch = bench.folder / "spoil-now"
     plugin = make_plugin(bench.folder / "plugin", switch)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host_module, "ENGINE_HOST", Path(__file__).with_name("reloading_host.py"))
+        patch.setattr(host_process, "ENGINE_HOST", Path(__file__).with_name("reloading_host.py"))
         with bench.engine(pythonpath=str(plugin)) as engine, bench.engine("--dtype", "float32") as exact:
             engine.wait_ready(START_LIMIT_S)
             reference = gate.take_reference(engine, tokens=TOKENS)

@@ -12,7 +12,7 @@ from autolaunch.race.measure import (
     measure_window,
 )
 from autolaunch.race.outcomes import EngineFailed, Window
-from autolaunch.race.warm_ups import warm_up
+from autolaunch.race.warm_up_windows import warm_up
 from autolaunch.race.workload import Conversation, Turn, Workload, random_prompts
 
 

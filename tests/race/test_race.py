@@ -214,7 +214,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         return None
 
     monkeypatch.setattr(yardstick_module.measure, "measure_window", window)
-    monkeypatch.setattr(yardstick_module.warm_ups, "warm_up", warm_up)
+    monkeypatch.setattr(yardstick_module.warm_up_windows, "warm_up", warm_up)
     monkeypatch.setattr(judge_module.gate, "take_reference", take_reference)
     monkeypatch.setattr(judge_module.gate, "check_window", check_window)
     monkeypatch.setattr(judge_module.gate, "take_truth", take_truth)

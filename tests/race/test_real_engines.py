@@ -21,7 +21,7 @@ from autolaunch.race.measure import measure_conversations, measure_window
 from autolaunch.race.outcomes import EngineFailed, EngineReady, Failure
 from autolaunch.race.overlay import trial_overlay
 from autolaunch.race.traced import measure_traced
-from autolaunch.race.warm_ups import warm_up
+from autolaunch.race.warm_up_windows import warm_up
 from autolaunch.race.workload import Conversation, Turn, Workload
 from autolaunch.request.catalogue import load_catalogue
 from autolaunch.request.command_line import Pin

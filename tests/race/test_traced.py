@@ -12,7 +12,7 @@ from autolaunch.race.batches import FEWEST_TRACED_TOKENS, TRACED_TOKENS, Batch, 
 from autolaunch.race.engine import Engine
 from autolaunch.race.outcomes import EngineFailed
 from autolaunch.race.traced import measure_traced
-from autolaunch.race.warm_ups import warm_up_traced
+from autolaunch.race.warm_up_windows import warm_up_traced
 from autolaunch.race.workload import Workload
 
 

@@ -122,7 +122,7 @@ def bench(whole_model: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
     monkeypatch.setattr(whole_model.Whole, "engine", lambda self, one, company: ScriptedEngine(one.id, bench))
     monkeypatch.setattr(whole_model.measure, "measure_window", window)
-    monkeypatch.setattr(whole_model.warm_ups, "warm_up", lambda engine, workload: WarmedUp())
+    monkeypatch.setattr(whole_model.warm_up_windows, "warm_up", lambda engine, workload: WarmedUp())
     monkeypatch.setattr(whole_model.gate, "check", check)
     monkeypatch.setattr(whole_model.gate, "take_reference", lambda engine, **_: f"by {engine.name}")
     return bench

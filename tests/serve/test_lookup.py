@@ -20,8 +20,8 @@ from autolaunch.profiles.profile import Chosen, Entrant, Measured, Profile
 from autolaunch.profiles.tuned_flags import flags_and_values
 from autolaunch.race.progress import Progress
 from autolaunch.serve.asked import Start
+from autolaunch.serve.by_profile import has_failed
 from autolaunch.serve.lookup import Found, pick, say_differences, stale_words, words_of
-from autolaunch.serve.reuse import has_failed
 
 BEST = Chosen(("--attention-backend", "triton"), (), "c1", "table", "--attention-backend", "triton")
 SECOND = Chosen(("--disable-radix-cache",), (), "c2", "table")

@@ -8,7 +8,7 @@ import pytest
 
 from autolaunch.race.engine import Engine
 from autolaunch.race.outcomes import EngineFailed
-from autolaunch.race.warm_ups import WarmUp, warm_up, warm_up_traced
+from autolaunch.race.warm_up_windows import WarmUp, warm_up, warm_up_traced
 from autolaunch.race.workload import Workload
 
 

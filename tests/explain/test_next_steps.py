@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autolaunch.assessment import Assessment
-from autolaunch.explain.steps import next_steps
+from autolaunch.explain.next_steps import next_steps
 
 
 def test_what_to_do_next(seed: Assessment) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from autolaunch.race.batches import FEWEST_TRACED_TOKENS, traced_batches
 from autolaunch.race.engine import Engine
-from autolaunch.race.loads import load_of, must_fit, window_of
 from autolaunch.race.outcomes import Window
+from autolaunch.race.windows import load_of, must_fit, window_of
 from autolaunch.race.workload import Workload
 from autolaunch.units import format_duration
 

@@ -28,7 +28,7 @@ Wanted = Callable[[Mapping[str, Any]], bool]
 """Whether a message is the one that is waited for."""
 
 
-class Host:
+class HostProcess:
     """One process and all below it; once `close` was called no process, socket or temporary file is left."""
 
     def __init__(
