@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def run_script(main) -> None:
+def run_script(main: Callable[[], int]) -> None:
     """Run `main` and exit with what it returns; a SetupError or Ctrl-C becomes one message."""
     try:
         code = main()
@@ -81,7 +82,7 @@ class Environment:
         self.log = self.folder / "install.log"
 
     @contextmanager
-    def locked(self):
+    def locked(self) -> Iterator[None]:
         """Keep a second run out of the environment; make the folder, unless it is somebody else's."""
         mine = (self.folder / "pyvenv.cfg").exists() or (self.folder / ".install.lock").exists()
         if self.folder.exists() and not mine and any(self.folder.iterdir()):
@@ -109,7 +110,7 @@ class Environment:
         except FileNotFoundError:
             return False
 
-    def step(self, name: str, depends_on: object, title: str, action) -> None:
+    def step(self, name: str, depends_on: object, title: str, action: Callable[[], object]) -> None:
         """Do `action` unless it was done with the same `depends_on`."""
         if self.is_done(name, depends_on):
             return
@@ -155,7 +156,15 @@ class Environment:
     def pip(self, *arguments: object) -> None:
         """Run `pip install` in the environment, output to its log; raises SetupError with the reason."""
         # -I: neither PYTHONPATH nor packages of the user may pass for installed ones.
-        command = [self.python, "-I", "-m", "pip", "install", "--no-input", *map(str, arguments)]
+        command: list[str | Path] = [
+            self.python,
+            "-I",
+            "-m",
+            "pip",
+            "install",
+            "--no-input",
+            *map(str, arguments),
+        ]
         environment = {**os.environ, "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         with self.log.open("a+") as log:
             log.write(f"\n$ {' '.join(map(str, command))}\n")
@@ -177,7 +186,7 @@ class Environment:
 
     def imports(self, module: str) -> bool:
         """Whether `module` can be imported in the environment."""
-        command = [self.python, "-I", "-W", "ignore", "-c", f"import {module}"]
+        command: list[str | Path] = [self.python, "-I", "-W", "ignore", "-c", f"import {module}"]
         return subprocess.run(command, cwd="/", capture_output=True).returncode == 0
 
     def install_sglang(self, version: str = SGLANG_VERSION) -> None:
@@ -229,7 +238,7 @@ class Environment:
 
     def _check(self, version: str) -> None:
         question = "import sglang, sglang.srt.platforms as p; print(sglang.__version__, p.current_platform)"
-        command = [self.python, "-I", "-W", "ignore", "-c", question]
+        command: list[str | Path] = [self.python, "-I", "-W", "ignore", "-c", question]
         unset = {k: v for k, v in os.environ.items() if k not in ("SGLANG_USE_CPU_ENGINE", "SGLANG_PLATFORM")}
         ran = subprocess.run(command, cwd="/", capture_output=True, text=True, env=unset)
         answer = ran.stdout.strip().splitlines()[-1:]

@@ -19,7 +19,7 @@ from race_case import ALONE, WINDOWS, Row, belies, exhaustive_s, is_slow, lacks,
 from autolaunch.candidates.candidate import ORIGINAL_ID, Candidate
 from autolaunch.invocation import Invocation, Understood
 from autolaunch.race import gate, measure, warm_up_windows
-from autolaunch.race.crowding import CROWDED
+from autolaunch.race.crowding import BY_COMPANY
 from autolaunch.race.engine import Engine
 from autolaunch.race.objective import Objective
 from autolaunch.race.outcomes import EngineFailed, Failure, RaceInterrupted
@@ -257,7 +257,7 @@ class _Batch:
         self.engines.pop(candidate.id).close()
         whole = self.whole
         whole.say(f"{candidate.id} failed: {failure.kind} at {failure.stage}: {failure.reason[:160]}")
-        if self.company and failure.kind in CROWDED:
+        if self.company and failure.kind in BY_COMPANY:
             self.again.append(candidate)
             return
         told: dict[str, Any] = {
