@@ -14,12 +14,11 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
-import tomli
-
 from autolaunch.cached_json import read_object, write_object
 from autolaunch.capability.conditions import ALWAYS, Condition, compile_condition
 from autolaunch.capability.fact_names import fact_kind
 from autolaunch.capability.versions import VersionRange, parse_range
+from autolaunch.tables import toml
 
 EVIDENCE_KINDS: Final = ("source", "docs", "issue", "measured")
 
@@ -196,8 +195,8 @@ def _content(file: Traversable, cache: Path | None) -> Mapping[str, Any]:
         if found is not None:
             return found
     try:
-        content = tomli.loads(data.decode("utf-8"))
-    except (tomli.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        content = toml.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise RowError(f"{file.name}: no TOML: {error}") from error
     if path is not None:
         with suppress(OSError):  # a read-only home only costs the time to parse again

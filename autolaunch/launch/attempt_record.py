@@ -12,6 +12,7 @@ waits for it.  Who changes one side changes both.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -111,6 +112,10 @@ def read_record(record: Path) -> list[Attempt] | None:
         return [replace(attempt, running=_is_running(attempt, record)) for attempt in attempts]
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # nobody's disk is at fault where a link leads to itself
+            raise
+        return None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
@@ -193,6 +198,14 @@ def put_on_disk(record: Path) -> None:
         os.fsync(file.fileno())
         if os.path.samestat(os.fstat(file.fileno()), record.stat()):  # nobody has put another in its place
             before_of(record).unlink(missing_ok=True)
+
+
+def put_aside(record: Path) -> None:
+    """Keep what is no record beside its place, whatever it is, in the place of what was there before."""
+    try:
+        record.replace(record.with_suffix(".corrupt"))
+    except OSError:  # what was there is a folder, or this one is
+        record.replace(record.with_name(f"{record.stem}.{os.urandom(4).hex()}.corrupt"))
 
 
 def before_of(record: Path) -> Path:

@@ -17,7 +17,15 @@ from typing import Any
 from autolaunch.cached_json import make_folder
 from autolaunch.candidates.candidate import Candidate
 from autolaunch.command import Command
-from autolaunch.launch.attempt_record import Attempt, locked, put_on_disk, read_record, sweep, write_record
+from autolaunch.launch.attempt_record import (
+    Attempt,
+    locked,
+    put_aside,
+    put_on_disk,
+    read_record,
+    sweep,
+    write_record,
+)
 from autolaunch.launch.mistrust import Fallback, choice_of, verdict, was_bad, written
 from autolaunch.launch.processes import boot_id, pid_namespace, start_ticks_of
 from autolaunch.units import now_utc
@@ -96,8 +104,8 @@ def begin(
     )
     with locked(record):
         earlier = read_record(record)
-        if earlier is None and record.exists():
-            record.replace(record.with_suffix(".corrupt"))
+        if earlier is None and os.path.lexists(record):
+            put_aside(record)
         write_record(record, original, [*_kept(earlier or []), attempt])
         sweep(record)
     return Ticket(record, attempt.id, pid)

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any, cast
 
 import msgspec
-import tomli
 
 from autolaunch.errors import AutolaunchError, visible
 from autolaunch.profiles.fields import presentable
@@ -31,6 +30,7 @@ from autolaunch.profiles.rows import (
     rest_of,
 )
 from autolaunch.redact import redact
+from autolaunch.tables import toml
 
 __all__ = ["SIZE_LIMIT", "NewerProfileError", "ProfileError", "from_toml", "to_toml"]
 
@@ -87,7 +87,7 @@ def from_toml(text: bytes, *, where: str) -> Profile:
     if excess is not None:
         raise _fault(where, excess)
     try:
-        row = tomli.loads(decoded)
+        row = toml.loads(decoded)
     except (ValueError, RecursionError) as error:
         raise _fault(where, f"it is not TOML: {error}") from error
     schema = row.get("schema")
@@ -182,15 +182,18 @@ def _in_words(error: msgspec.ValidationError) -> str:
 
 def _other_schema(schema: object, where: str) -> ProfileError:
     """The error about a file that says it is something else."""
-    shown = visible(str(schema))[:80]
-    if isinstance(schema, str) and re.fullmatch(rf"{re.escape(_FAMILY)}[0-9]{{1,6}}", schema, re.ASCII):
+    if schema is None:
+        return _fault(where, "it has no `schema`")
+    if not isinstance(schema, str):  # not shown: a number may have more digits than Python makes a text of
+        return _fault(where, f"its schema is no text, and should be `{SCHEMA}`")
+    shown = visible(schema)[:80]
+    if re.fullmatch(rf"{re.escape(_FAMILY)}[0-9]{{1,6}}", schema, re.ASCII):
         return NewerProfileError(
             f"`{where}` was written by a newer autolaunch",
             because=(f"its schema is `{shown}`, and this one reads `{SCHEMA}`",),
             hint="update autolaunch, or tune again",
         )
-    said = "it has no `schema`" if schema is None else f"its schema is `{shown}`, not `{SCHEMA}`"
-    return _fault(where, said)
+    return _fault(where, f"its schema is `{shown}`, not `{SCHEMA}`")
 
 
 def _fault(where: str, because: str) -> ProfileError:

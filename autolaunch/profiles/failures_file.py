@@ -12,13 +12,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import tomli
-
 from autolaunch.candidates.candidate import FailureKind, Stage
 from autolaunch.folders import FAILURES
 from autolaunch.profiles import files
 from autolaunch.profiles.failed import Failed, Setting, Where, convert, plain
 from autolaunch.profiles.limits import fault_in, weigh
+from autolaunch.tables import toml
 
 SCHEMA: Final = "autolaunch.failures/1"
 FILE: Final = FAILURES
@@ -84,12 +83,12 @@ def read(path: Path, room: Room) -> Content:
     """The failures in the file `path`; OSError or ValueError where it is none, or has no `room`."""
     data = files.read_bytes(path, SIZE_LIMIT_BYTES)
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError("it is no text") from error
     room.take(text, len(data))
     try:
-        table = tomli.loads(text)
+        table = toml.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is no TOML: {plain(str(error))}") from error
     schema = table.get("schema")

@@ -66,6 +66,8 @@ class Reader:
             self.doubts.setdefault(path, f"{error.what}, and was passed over{because}")
         except OSError as error:
             self._doubt(path, error.strerror or str(error))
+        except ValueError as error:  # one file of a stranger must not take all others along
+            self._doubt(path, str(error))
         finally:
             self._spent_s += time.thread_time() - started
         return None

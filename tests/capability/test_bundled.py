@@ -141,7 +141,7 @@ def test_a_parsed_file_is_kept_and_a_broken_one_parsed_again(
     make_table(folder, {"rules/page-size": row.replace("ref = ", "checked = 2026-11-30, ref = ")}, DIMENSIONS)
     first = read_table(folder, cache).rules("page-size")
     assert len(list((cache / "table").iterdir())) == 2
-    monkeypatch.setattr(rows.tomli, "loads", lambda text: pytest.fail("parsed again"))
+    monkeypatch.setattr(rows.toml, "loads", lambda text: pytest.fail("parsed again"))
     assert read_table(folder, cache).rules("page-size")[0].id == first[0].id
     monkeypatch.undo()
     for junk in ("", "[1]", "{"):

@@ -439,6 +439,55 @@ def test_what_does_not_come_on_disk_is_said_by_the_watcher_once(tmp_path: Path) 
     ]
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder", "deep", "large", "loop"])
+def test_what_lies_in_the_place_of_the_record_holds_no_watcher_up(kind: str, tmp_path: Path) -> None:
+    ticket = start(tmp_path, FAST)
+    ticket.record.unlink()
+    occupy(ticket.record, kind)
+    said: list[str] = []
+    record = Record(ticket.record, ticket.attempt, said.append)
+    record.settle().join(20)
+    assert not record.try_to_note({"healthy": "2026-12-01T00:00:00+00:00"})
+    assert len(said) == 1
+
+
+def test_a_pipe_in_the_place_of_the_lock_holds_no_watcher_up(tmp_path: Path) -> None:
+    ticket = start(tmp_path, FAST)
+    lock = ticket.record.with_suffix(".lock")
+    lock.unlink()
+    os.mkfifo(lock)
+    assert Record(ticket.record, ticket.attempt, pytest.fail).try_to_note({"healthy": "now"})
+    assert history(tmp_path, COMMAND)[-1].healthy == "now"
+
+
+@pytest.mark.parametrize("second", ["pipe", "folder", "loop", "deep"])
+@pytest.mark.parametrize("first", ["folder", "loop", "deep"])
+def test_what_is_no_record_is_put_aside_every_time(first: str, second: str, tmp_path: Path) -> None:
+    for kind in (first, second):
+        key(tmp_path).unlink(missing_ok=True)
+        occupy(key(tmp_path), kind)
+        assert history(tmp_path, COMMAND) == []
+        start(tmp_path, FAST)
+        assert len(history(tmp_path, COMMAND)) == 1
+        assert key(tmp_path).is_file()
+
+
+def occupy(path: Path, kind: str) -> None:
+    """Put something at `path` that is no record."""
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            (path / "full").mkdir(parents=True)
+        case "deep":
+            path.write_text("[" * 200_000)
+        case "large":
+            path.write_bytes(b"")
+            os.truncate(path, 300 << 30)
+        case "loop":
+            path.symlink_to(path.name)
+
+
 def key(folder: Path) -> Path:
     """The record of COMMAND."""
     return folder / f"{key_of(COMMAND)}.json"

@@ -14,7 +14,7 @@ import pytest
 
 from autolaunch.profiles.failed import Recalled
 from autolaunch.profiles.failures import recall, remember
-from autolaunch.profiles.failures_file import FILE, KEPT, SCHEMA, SIZE_LIMIT_BYTES
+from autolaunch.profiles.failures_file import FILE, KEPT, SCHEMA, SIZE_LIMIT_BYTES, Content, Room, read
 from tests.profiles.made import SETTING, failed
 
 ROW = """
@@ -224,3 +224,10 @@ def test_a_pipe_or_a_folder_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "loop" / FILE).symlink_to(tmp_path / "loop" / FILE)
     found = recall([tmp_path, tmp_path / "other", tmp_path / "loop"])
     assert found.failures == () and len(found.doubts) == 3
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    """Editors of other systems write one."""
+    path = tmp_path / "failures.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + f'schema = "{SCHEMA}"\n'.encode())
+    assert read(path, Room()) == Content()

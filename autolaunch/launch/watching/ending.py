@@ -229,7 +229,7 @@ def _attend(pid: int, pid_fd: int, line: socket.socket, signals: _Signals, note:
     }
     if signals.excuse is not None:
         fields["excuse"] = signals.excuse
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
         note(fields)
 
 

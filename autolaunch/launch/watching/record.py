@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import stat
 import sys
 import threading
 import time
@@ -32,6 +33,11 @@ LOOK_EVERY_S = 0.1
 PROFILE_LIMIT_S = 60.0
 """For a Python to start and to write one file, on a slow disk and behind others that hold its lock."""
 
+SIZE_LIMIT_BYTES = 16 << 20
+"""As the launcher's: what is larger is no record."""
+UNNOTED = (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError)
+"""What noting in a file raises that somebody else has written."""
+
 Fields = Mapping[str, object]
 
 
@@ -40,7 +46,17 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def lock(file: IO[str], limit_s: float) -> None:
+def read_file(path: Path) -> bytes:
+    """What the file `path` holds; OSError or ValueError where it is none, or too large: a pipe never ends."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > SIZE_LIMIT_BYTES:
+            raise ValueError("it is no file, or too large")
+        return file.read()
+
+
+def lock(file: IO[str] | int, limit_s: float) -> None:
     """Lock `file` for this process alone; OSError where somebody else has it for longer."""
     deadline = time.monotonic() + limit_s
     while True:
@@ -65,13 +81,16 @@ class Record:
 
     def note(self, fields: Fields) -> None:
         """Set `fields` of the attempt: under the lock, by a new file in the place of the old."""
-        with self._path.with_suffix(".lock").open("a") as file:
-            lock(file, LOCK_LIMIT_S)
-            data = json.loads(self._path.read_bytes())
+        handle = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            lock(handle, LOCK_LIMIT_S)
+            data = json.loads(read_file(self._path))
             for item in data["attempts"]:
                 if item["id"] == self._attempt:
                     item.update(fields)
             self._replace(data)
+        finally:
+            os.close(handle)
 
     def _replace(self, data: object) -> None:
         new = self._path.with_name(f"{self._path.stem}.{os.getpid()}.new")
@@ -97,10 +116,13 @@ class Record:
 
     def _put_on_disk(self) -> None:
         try:
-            with self._path.open("rb") as file:
-                os.fsync(file.fileno())
-                if os.path.samestat(os.fstat(file.fileno()), self._path.stat()):
+            handle = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+                if os.path.samestat(os.fstat(handle), self._path.stat()):
                     self._path.with_suffix(".before").unlink(missing_ok=True)
+            finally:
+                os.close(handle)
         except OSError as error:
             self._complain(error)
 
@@ -108,7 +130,7 @@ class Record:
         """Whether `fields` are noted now; the first time they are not, it is said."""
         try:
             self.note(fields)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except UNNOTED as error:
             self._complain(error)
             return False
         return True
