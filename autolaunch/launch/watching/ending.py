@@ -40,7 +40,9 @@ ANSWER_LIMIT_S = 5.0
 _LISTENS, _DONE, _ASKED = b"L", b"D", b"?"
 
 Note = Callable[[dict[str, object]], None]
-"""Sets fields of the attempt in its record; OSError or ValueError where that is not possible."""
+"""Sets fields of the attempt in its record; one of `UNNOTED` where that is not possible."""
+UNNOTED = (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError)
+"""What noting raises in a file that somebody else has written."""
 
 
 def how_it_ended(pid: int, pid_fd: int, limit_s: float = REAPED_LIMIT_S) -> str:
@@ -229,7 +231,7 @@ def _attend(pid: int, pid_fd: int, line: socket.socket, signals: _Signals, note:
     }
     if signals.excuse is not None:
         fields["excuse"] = signals.excuse
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
+    with contextlib.suppress(*UNNOTED):
         note(fields)
 
 

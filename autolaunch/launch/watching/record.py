@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
+
+from autolaunch.launch.watching.ending import UNNOTED
 
 if TYPE_CHECKING:
     from autolaunch.launch.watching.orders import Orders
@@ -35,8 +37,6 @@ PROFILE_LIMIT_S = 60.0
 
 SIZE_LIMIT_BYTES = 16 << 20
 """As the launcher's: what is larger is no record."""
-UNNOTED = (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError)
-"""What noting in a file raises that somebody else has written."""
 
 Fields = Mapping[str, object]
 
@@ -56,12 +56,12 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
-def lock(file: IO[str] | int, limit_s: float) -> None:
-    """Lock `file` for this process alone; OSError where somebody else has it for longer."""
+def lock(handle: int, limit_s: float) -> None:
+    """Lock the file `handle` for this process alone; OSError where somebody else has it for longer."""
     deadline = time.monotonic() + limit_s
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise
@@ -152,7 +152,7 @@ class Record:
         path = self._path.with_name(f"{self._path.stem}.{self._attempt}.alive")
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):  # a full disk, or a file system without locks
-                lock(stack.enter_context(path.open("w")), LIFELINE_LIMIT_S)
+                lock(stack.enter_context(path.open("w")).fileno(), LIFELINE_LIMIT_S)
             yield
             path.unlink(missing_ok=True)
 
